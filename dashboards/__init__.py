@@ -1,0 +1,1 @@
+"""Dashboards: pages and figures that show performance over time."""

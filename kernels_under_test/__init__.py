@@ -1,0 +1,1 @@
+"""The bundled suite of kernels: repository number one."""

@@ -1,0 +1,1 @@
+"""Runners: measure one commit on one device, quietly."""

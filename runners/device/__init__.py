@@ -1,0 +1,1 @@
+"""Devices behind one Protocol: lock, clocks, fingerprint, guard, counters."""

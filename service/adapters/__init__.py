@@ -1,0 +1,1 @@
+"""Adapters: the only place that speaks to networks and subprocesses."""

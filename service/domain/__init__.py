@@ -1,0 +1,1 @@
+"""Pure domain rules: states, policies, series keys. Standard library only."""

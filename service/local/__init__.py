@@ -1,0 +1,1 @@
+"""The embedded default: Postgres, broker, processes and the demo on one machine."""

@@ -1,0 +1,1 @@
+"""Pure statistics: summaries, change points, comparison, bisection. numpy and scipy only."""

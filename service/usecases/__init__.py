@@ -1,0 +1,1 @@
+"""Use cases: the verbs of the service, written against ports."""

@@ -1,0 +1,1 @@
+"""The HTTP edge: webhooks, the runners' API, health."""
