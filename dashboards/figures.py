@@ -1,0 +1,1 @@
+"""Pure figures: data in, Plotly figures (as plain dictionaries) out."""

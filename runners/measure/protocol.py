@@ -1,0 +1,1 @@
+"""The measurement protocol, pure over a Timer."""

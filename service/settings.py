@@ -1,0 +1,36 @@
+"""Settings from the environment, read once in a composition root and passed on as an argument."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _xdg(variable: str, fallback: str) -> Path:
+    return Path(os.environ.get(variable) or Path.home() / fallback) / "kernelwatch"
+
+
+class Settings(BaseSettings):
+    """Every setting of the service; each is described in the README."""
+
+    model_config = SettingsConfigDict(env_prefix="KERNELWATCH_", extra="ignore", populate_by_name=True)
+
+    database_url: str | None = Field(default=None, validation_alias="DATABASE_URL")
+    redis_url: str | None = Field(default=None, validation_alias="REDIS_URL")
+    data_dir: Path = Field(default_factory=lambda: _xdg("XDG_DATA_HOME", ".local/share"))
+    cache_dir: Path = Field(default_factory=lambda: _xdg("XDG_CACHE_HOME", ".cache"))
+    host: str = "127.0.0.1"
+    port: int = 8080
+    public_url: str | None = None
+    admin_token: SecretStr | None = None
+    runner_token: SecretStr | None = None
+    lease_s: float = 90.0
+    max_attempts: int = 3
+    log_level: str = "INFO"
+    log_format: str = "console"
+    min_effect: float = 0.02
+    mail_from: str = "kernelwatch@localhost"
+    smtp_url: str | None = None
