@@ -1,0 +1,311 @@
+"""The decision after each report: ends, then search, then sandwich, then a verdict.
+
+There is no hidden state: `next_step` looks only at the problem, the log and the probes that still run, so a restart
+at any point goes on with the same decision.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from service.stats.bisect import reasons
+from service.stats.bisect.belief import Belief, believe_evidence
+from service.stats.bisect.evidence import Evidence, collect
+from service.stats.bisect.likelihood import information
+from service.stats.bisect.probe import is_tight, pair_probe, search_probe
+from service.stats.bisect.types import (
+    BisectProblem,
+    Blame,
+    Failure,
+    Observation,
+    Outcome,
+    Phase,
+    Posterior,
+    Probe,
+    Reason,
+    Verdict,
+    Wait,
+)
+
+ENDS_CLEAR = 0.05  # P(none) under which the search may start
+ENDS_BACK = 0.3  # P(none) over which a search goes back to the ends
+NONE_SURE = 0.97
+ABSENT_Z = 2.6
+BAYES_FACTOR = 20.0
+OTHER_MASS = 0.1
+MAX_PAIRS = 16
+Z95 = 1.959964
+
+
+def posterior(problem: BisectProblem, log: Sequence[Observation | Failure]) -> Posterior:
+    """What to show after a probe."""
+    evidence = collect(problem, log)
+    if evidence.groups.count == 1:
+        return _same_code(problem, evidence)
+    return _describe(believe_evidence(problem, evidence))
+
+
+def next_step(
+    problem: BisectProblem, log: Sequence[Observation | Failure], running: Sequence[Probe] = ()
+) -> Probe | Wait | Outcome:
+    """The next batch to start, or Wait, or the verdict."""
+    evidence = collect(problem, log)
+    if evidence.groups.count == 1:
+        return _nothing_changed(problem, evidence)
+    belief = believe_evidence(problem, evidence)
+    if evidence.failed & {0, evidence.groups.count - 1}:
+        return _outcome(
+            problem,
+            belief,
+            Verdict.INCONCLUSIVE,
+            Reason.ENDS_FAILED,
+            "an end of the range could not be measured",
+        )
+    if _ends_runs(belief) >= 4 and (belief.none >= NONE_SURE or _step_is_absent(problem, belief)):
+        code, sentence = reasons.why_no_change(problem, belief)
+        return _outcome(problem, belief, Verdict.NO_CHANGE, code, sentence)
+    confirmed, doubtful = _sandwiches(problem, belief)
+    runs_left = _runs_left(problem, belief, running)
+    probe = None
+    if runs_left >= 2:
+        probe = _probe(
+            problem,
+            belief,
+            confirmed=confirmed,
+            doubtful=doubtful,
+            running=running,
+            runs_left=runs_left,
+        )
+    if probe is not None:
+        return probe
+    if running:
+        return Wait("a running probe decides what is worth measuring")
+    return _verdict(problem, belief, confirmed, runs_left)
+
+
+def _probe(
+    problem: BisectProblem,
+    belief: Belief,
+    *,
+    confirmed: Sequence[int],
+    doubtful: Sequence[int],
+    running: Sequence[Probe],
+    runs_left: int,
+) -> Probe | None:
+    """Ends until the step is there, a sandwich for every clear interval, else the best search batch."""
+    searched = any(p.phase != Phase.ENDS for p in running) or len(belief.levels) > 2
+    if belief.none > (ENDS_BACK if searched else ENDS_CLEAR):
+        if not any(p.phase == Phase.ENDS for p in running):
+            pairs = _pairs(belief, abs(problem.alarm_effect), nats=4.0, runs_left=runs_left)
+            return pair_probe(belief, 0, belief.evidence.groups.count - 1, runs=pairs, phase=Phase.ENDS)
+        if problem.environment_changed or not _strong(problem, belief):
+            return None
+    groups = belief.evidence.groups
+    for gap in doubtful:
+        low, high = int(belief.levels[gap]), int(belief.levels[gap + 1])
+        if any(p.phase == Phase.SANDWICH and groups.of_position[p.position] == high for p in running):
+            continue
+        pairs = _pairs(belief, float(belief.gap_size[gap]), nats=math.log(BAYES_FACTOR), runs_left=runs_left)
+        return pair_probe(belief, low, high, runs=pairs, phase=Phase.SANDWICH)
+    settled = frozenset([*confirmed, *doubtful])
+    others = sum(m for g, m in enumerate(belief.gap_mass) if g not in settled)
+    if others <= OTHER_MASS:
+        return None
+    return search_probe(problem, belief, settled=settled, running=running, runs_left=runs_left)
+
+
+def _strong(problem: BisectProblem, belief: Belief) -> bool:
+    """The alarm's step is so much larger than the noise that a search may start beside the ends."""
+    return abs(problem.alarm_effect) >= 1.5 * belief.run_sd
+
+
+def _pairs(belief: Belief, size: float, *, nats: float, runs_left: int) -> int:
+    """Pairs that should yield `nats` of evidence for a step of `size`; even, so that the order is ABBA."""
+    per_pair = size**2 / (4.0 * belief.run_sd**2)
+    wanted = math.ceil(nats / max(per_pair, 1e-9) / 2.0) * 2
+    return max(1, min(max(wanted, 2), MAX_PAIRS, runs_left // 2))
+
+
+def _step_is_absent(problem: BisectProblem, belief: Belief) -> bool:
+    """Today's ends differ by surely less than half of the alarm.
+
+    A Bayes factor alone proves "none" very slowly, as the prior of the size reaches down to zero.
+    """
+    size, sd = reasons.measured_effect(belief)
+    return size + ABSENT_Z * sd < 0.5 * abs(problem.alarm_effect)
+
+
+def _ends_runs(belief: Belief) -> int:
+    last = belief.evidence.groups.count - 1
+    return int(np.isin(belief.evidence.group, [0, last]).sum())
+
+
+def _runs_left(problem: BisectProblem, belief: Belief, running: Sequence[Probe]) -> int:
+    spent = belief.evidence.measurements + sum(len(p.order) for p in running)
+    return int((problem.budget_s + 1e-6) / max(problem.measure_cost_s, 1e-9)) - spent
+
+
+def _sandwiches(problem: BisectProblem, belief: Belief) -> tuple[list[int], list[int]]:
+    """Tight gaps with a clear step: those whose fresh pairs agree, and those still to be proven."""
+    confirmed: list[int] = []
+    doubtful: list[int] = []
+    for gap in np.argsort(-belief.gap_mass):
+        index = int(gap)
+        if belief.gap_mass[index] < problem.confidence or not is_tight(belief, index):
+            continue
+        (confirmed if _log_bayes_factor(belief, index) >= math.log(BAYES_FACTOR) else doubtful).append(index)
+    return confirmed, doubtful
+
+
+def _log_bayes_factor(belief: Belief, gap: int) -> float:
+    """Evidence of the sandwich runs alone for a step in this gap, against none."""
+    evidence = belief.evidence
+    low, high = belief.levels[gap], belief.levels[gap + 1]
+    mine = evidence.sandwich & np.isin(evidence.group, [low, high])
+    if not mine.any():
+        return 0.0
+    info = information(
+        weight=belief.weight[mine],
+        log_s=evidence.log_s[mine],
+        level=(evidence.group[mine] == high).astype(np.int64),
+        block=evidence.block[mine],
+        levels=2,
+        variance=belief.scale**2,
+    )
+    precision, value = float(info.matrix[1, 1]), float(info.vector[1])
+    mean = float(belief.gap_size[gap])
+    prior = 1.0 / max(float(belief.gap_size_sd[gap]), 0.2 * mean, 1e-12) ** 2
+    total = precision + prior
+    return 0.5 * ((value + prior * mean) ** 2 / total - prior * mean**2) - 0.5 * math.log(total / prior)
+
+
+def _verdict(problem: BisectProblem, belief: Belief, confirmed: Sequence[int], runs_left: int) -> Outcome:
+    if confirmed:
+        blames = tuple(sorted((_blame(belief, g) for g in confirmed), key=lambda b: -abs(b.effect)))
+        single = len(blames) == 1
+        wide = single and len(blames[0].positions) > 1
+        verdict = Verdict.RANGE if wide else Verdict.CULPRIT if single else Verdict.CULPRITS
+        code = Reason.UNBUILDABLE if any(len(b.positions) > 1 for b in blames) else Reason.CONFIRMED
+        return _outcome(problem, belief, verdict, code, reasons.why_blamed(blames), blames=blames)
+    code = Reason.BUDGET if runs_left < 2 else Reason.NO_PROBE_LEFT
+    sentence = "the budget is used up" if code is Reason.BUDGET else "no probe would tell more"
+    return _outcome(problem, belief, Verdict.INCONCLUSIVE, code, sentence)
+
+
+def _blame(belief: Belief, gap: int) -> Blame:
+    groups, sign = belief.evidence.groups, belief.evidence.sign
+    low, high = int(belief.levels[gap]), int(belief.levels[gap + 1])
+    size, sd = sign * float(belief.gap_size[gap]), float(belief.gap_size_sd[gap])
+    return Blame(
+        lo=int(groups.last[low]),
+        hi=int(groups.first[high]),
+        positions=tuple(int(groups.first[g]) for g in range(low + 1, high + 1)),
+        probability=float(belief.gap_mass[gap]),
+        effect=size,
+        effect_low=size - Z95 * sd,
+        effect_high=size + Z95 * sd,
+    )
+
+
+def _same_code(problem: BisectProblem, evidence: Evidence) -> Posterior:
+    """All commits were merged into the good end: there is nothing to believe."""
+    return Posterior(
+        commits=(0.0,) * len(problem.candidates),
+        none=1.0,
+        several=0.0,
+        effect=0.0,
+        effect_low=0.0,
+        effect_high=0.0,
+        noise_sd=problem.noise_sd,
+        range_lo=0,
+        range_hi=len(problem.candidates),
+        measurements=evidence.measurements,
+        builds=evidence.build_attempts,
+        rejected=evidence.rejected,
+    )
+
+
+def _nothing_changed(problem: BisectProblem, evidence: Evidence) -> Outcome:
+    shown = _same_code(problem, evidence)
+    return Outcome(
+        verdict=Verdict.NO_CHANGE,
+        positions=(),
+        probability=1.0,
+        effect=0.0,
+        effect_low=0.0,
+        effect_high=0.0,
+        reason="all commits of the range have the same code",
+        posterior=shown.commits,
+        measurements=shown.measurements,
+        builds=shown.builds,
+        needed="",
+        reason_code=Reason.IDENTICAL_CODE,
+    )
+
+
+def _outcome(
+    problem: BisectProblem,
+    belief: Belief,
+    verdict: Verdict,
+    code: Reason,
+    sentence: str,
+    *,
+    blames: tuple[Blame, ...] = (),
+) -> Outcome:
+    shown = _describe(belief)
+    if blames:
+        positions = tuple(p for b in blames for p in b.positions)
+        probability = min(b.probability for b in blames)
+    elif verdict is Verdict.NO_CHANGE:
+        positions, probability = (), belief.none
+    else:
+        positions = tuple(range(shown.range_lo + 1, shown.range_hi + 1))
+        probability = max(shown.commits, default=0.0)
+    main = blames[0] if blames else shown
+    return Outcome(
+        verdict=verdict,
+        positions=positions,
+        probability=probability,
+        effect=main.effect,
+        effect_low=main.effect_low,
+        effect_high=main.effect_high,
+        reason=sentence,
+        posterior=shown.commits,
+        measurements=shown.measurements,
+        builds=shown.builds,
+        needed=reasons.what_it_takes(problem, belief) if verdict is Verdict.INCONCLUSIVE else "",
+        reason_code=code,
+        blames=blames,
+    )
+
+
+def _describe(belief: Belief) -> Posterior:
+    groups, sign = belief.evidence.groups, belief.evidence.sign
+    mass = np.zeros(len(groups.of_position))
+    for gap, (low, high) in enumerate(zip(belief.levels, belief.levels[1:], strict=False)):
+        inside = np.arange(low + 1, high + 1)
+        weight = groups.weight[inside]
+        mass[groups.first[inside]] = belief.gap_mass[gap] * weight / max(float(weight.sum()), 1e-300)
+    commits = mass[1:]
+    total = float(commits.sum())
+    cumulative = np.cumsum(commits) / total if total > 0 else np.linspace(0.0, 1.0, len(commits))
+    low = int(np.searchsorted(cumulative, 0.025))
+    high = int(np.searchsorted(cumulative, 0.975)) + 1
+    effect = sign * belief.effect
+    return Posterior(
+        commits=tuple(float(m) for m in commits),
+        none=float(belief.none),
+        several=float(belief.probability[belief.hypotheses.singles :].sum()),
+        effect=effect,
+        effect_low=effect - Z95 * belief.effect_sd,
+        effect_high=effect + Z95 * belief.effect_sd,
+        noise_sd=belief.run_sd,
+        range_lo=min(low, len(commits)),
+        range_hi=min(high, len(commits)),
+        measurements=belief.evidence.measurements,
+        builds=belief.evidence.build_attempts,
+        rejected=belief.evidence.rejected,
+    )

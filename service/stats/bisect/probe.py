@@ -1,0 +1,262 @@
+"""Which batch next: the one with the most expected information per second.
+
+The answer of a batch at commit p is its level between a commit surely before the step and one surely after it.  The
+arrangements of steps predict a few levels; the gain is the mutual information between the arrangement and a Gaussian
+reading of that level (Lindley, 1956).  A second step of a culprit that is already clear is not worth a build, so
+arrangements count here only as far as they put the culprit elsewhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.stats.bisect.belief import Belief
+from service.stats.bisect.evidence import Floats, Ints
+from service.stats.bisect.types import BisectProblem, Phase, Probe
+
+RUN_CHOICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+SURE = 0.05  # share of the open mass that may lie beyond a partner
+BIN = 0.125  # of the step
+BUILD_OK_RUNS = 10.0  # prior builds, one in twenty of them broken
+LEAST_SPREAD = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A commit that could be measured: group, the gap or level it belongs to, and its split."""
+
+    group: int
+    below: int  # index of the measured level at or before it
+    share: float  # of the gap's mass at or before it; 0 when it is that level itself
+    build_s: float
+    chance: float
+
+
+def build_chance(belief: Belief) -> Floats:
+    """P(it builds) per group: broken builds come in runs."""
+    evidence = belief.evidence
+    count = evidence.groups.count
+    tried = len(evidence.failed) + int(evidence.built.sum())
+    base = (BUILD_OK_RUNS * 0.95 + tried - len(evidence.failed)) / (BUILD_OK_RUNS + tried)
+    chance = np.full(count, base)
+    index = np.arange(count)
+    for group in evidence.failed:
+        chance *= 1.0 - 0.6 * np.exp(-np.maximum(np.abs(index - group) - 1, 0) / 3.0)
+    chance[evidence.built] = 1.0
+    chance[list(evidence.failed)] = 0.0
+    return chance
+
+
+def is_tight(belief: Belief, gap: int) -> bool:
+    """No commit inside the gap is left to try."""
+    inside = range(int(belief.levels[gap]) + 1, int(belief.levels[gap + 1]))
+    return all(group in belief.evidence.failed for group in inside)
+
+
+def interleave(inner: int, outer: Sequence[int], runs: int) -> tuple[int, ...]:
+    """`runs` runs of `inner` and as many of its partners, in an order that cancels a linear drift.
+
+    Units of partner, inner, inner, partner; every second unit is turned round.
+    """
+    low, high = outer[0], outer[-1]
+    order: list[int] = []
+    for index in range(runs // 2):
+        unit = (low, inner, inner, high)
+        if low == high and index % 2 == 1:
+            unit = (inner, low, low, inner)
+        order += unit if index % 2 == 0 or low == high else unit[::-1]
+    if runs % 2:
+        order += [low, inner] if (runs // 2) % 2 == 0 else [inner, high]
+    return tuple(order)
+
+
+def pair_probe(belief: Belief, lo: int, hi: int, *, runs: int, phase: Phase) -> Probe:
+    """Fresh pairs of two groups."""
+    low, high = (int(belief.evidence.groups.probe[g]) for g in (lo, hi))
+    return Probe(high, (low,), interleave(high, (low,), runs), 2 * runs, phase)
+
+
+def search_probe(
+    problem: BisectProblem,
+    belief: Belief,
+    *,
+    settled: frozenset[int],
+    running: Sequence[Probe],
+    runs_left: int,
+) -> Probe | None:
+    """The best batch, or None when nothing can tell more."""
+    open_mass = np.array([0.0 if g in settled else m for g, m in enumerate(belief.gap_mass)])
+    if open_mass.sum() <= 0:
+        return None
+    taken = {int(belief.evidence.groups.of_position[p.position]) for p in running}
+    spots = _spots(belief, open_mass, taken)
+    if not spots:
+        return None
+    size = max(belief.effect, 0.25 * abs(problem.alarm_effect))
+    choices = [r for r in RUN_CHOICES if 2 * r <= max(runs_left, 2)]
+    spread = np.array([_spread(problem, belief, runs, size) for runs in choices])
+    if running:
+        gains = _gains_beside(
+            problem, belief, spots=spots, open_mass=open_mass, running=running, spread=spread, size=size
+        )
+    else:
+        gains = _gains(belief, spots, spread, size)
+    cost = np.array([[s.build_s + 2 * r * problem.measure_cost_s for r in choices] for s in spots])
+    chance = np.array([s.chance for s in spots])
+    rate = gains * chance[:, None] / np.maximum(cost, 1e-9)
+    best = int(np.argmax(rate))
+    if rate.flat[best] <= 0:
+        return None
+    spot, runs = spots[best // len(choices)], choices[best % len(choices)]
+    return _batch(belief, spot, runs, open_mass)
+
+
+def _spots(belief: Belief, open_mass: Floats, taken: set[int]) -> list[Spot]:
+    evidence = belief.evidence
+    groups = evidence.groups
+    chance = build_chance(belief)
+    spots = []
+    for gap, mass in enumerate(open_mass):
+        low, high = int(belief.levels[gap]), int(belief.levels[gap + 1])
+        if gap and low not in taken:
+            spots.append(Spot(low, gap, 0.0, 0.0, 1.0))
+        inside = np.arange(low + 1, high)
+        inside = inside[(chance[inside] > 0) & ~np.isin(inside, list(taken))] if len(inside) else inside
+        if mass < 1e-4 or not len(inside):
+            continue
+        total = float(groups.weight[low + 1 : high + 1].sum())
+        share = np.cumsum(groups.weight[low + 1 : high + 1])[inside - low - 1] / total
+        for pick in _picks(inside, share, chance, evidence.built, wide=bool(taken)):
+            group = int(inside[pick])
+            cost = 0.0 if evidence.built[group] else float(groups.build_cost_s[group])
+            spots.append(Spot(group, gap, float(share[pick]), cost, float(chance[group])))
+    return spots
+
+
+def _picks(inside: Ints, share: Floats, chance: Floats, built: np.ndarray, *, wide: bool) -> set[int]:
+    """Promising commits of a gap: the best splits among the built and among the others."""
+    picks = set()
+    for target in (0.2, 0.35, 0.5, 0.65, 0.8) if wide else (0.5,):
+        value = _binary_entropy(np.clip(share + 0.5 - target, 0.0, 1.0)) * chance[inside]
+        picks.add(int(np.argmax(value)))
+        ready = value * built[inside]
+        if ready.max() > 0:
+            picks.add(int(np.argmax(ready)))
+    return picks
+
+
+def _binary_entropy(p: Floats) -> Floats:
+    q = np.clip(p, 1e-12, 1 - 1e-12)
+    return np.asarray(-(q * np.log2(q) + (1 - q) * np.log2(1 - q)))
+
+
+def _spread(problem: BisectProblem, belief: Belief, runs: int, size: float) -> float:
+    """Sd of the level that a batch of `runs` and as many partner runs reads, in steps."""
+    variance = 2.0 * belief.run_sd**2 / runs + 2.0 * problem.build_offset_sd**2
+    return max(math.sqrt(variance) / size, LEAST_SPREAD)
+
+
+def _gains(belief: Belief, spots: Sequence[Spot], spread: Floats, size: float) -> Floats:
+    """(spots, runs) mutual information in bits between the arrangement and the reading."""
+    bins = round(4 / BIN) + 1
+    table = np.clip(np.rint((belief.level_means() / size + 1.0) / BIN), 0, bins - 1).astype(np.int64)
+    levels = table.shape[1]
+    key = table + np.arange(levels) * bins
+    share = np.repeat(belief.probability[:, None], levels, axis=1)
+    flat = np.bincount(key.ravel(), share.ravel(), levels * bins)
+    histogram = flat.astype(np.float64).reshape(levels, bins)
+    histogram[:, round(1.0 / BIN)] += belief.none
+    rows = np.array([(1 - s.share) * histogram[s.below] + s.share * histogram[_above(s)] for s in spots])
+    return np.stack([_mixture_information(rows, s) for s in spread], axis=1)
+
+
+def _above(spot: Spot) -> int:
+    return spot.below + 1 if spot.share > 0 else spot.below
+
+
+def _mixture_information(rows: Floats, spread: float) -> Floats:
+    """H(reading) - H(noise) in bits for rows of level histograms."""
+    bins = rows.shape[1]
+    grid = np.linspace(-1.0 - 3 * spread, 3.0 + 3 * spread, 97)
+    centre = -1.0 + BIN * np.arange(bins)
+    kernel = np.exp(-0.5 * ((grid[None, :] - centre[:, None]) / spread) ** 2)
+    step = grid[1] - grid[0]
+    kernel /= kernel.sum(axis=1, keepdims=True) * step
+    density = np.maximum(rows @ kernel, 1e-300)
+    own = -np.sum(np.where(kernel > 0, kernel * np.log2(np.maximum(kernel, 1e-300)), 0.0), axis=1) * step
+    return np.asarray(np.maximum(-np.sum(density * np.log2(density), axis=1) * step - rows @ own, 0.0))
+
+
+def _gains_beside(
+    problem: BisectProblem,
+    belief: Belief,
+    *,
+    spots: Sequence[Spot],
+    open_mass: Floats,
+    running: Sequence[Probe],
+    spread: Floats,
+    size: float,
+) -> Floats:
+    """Gain of a probe while others run: what they will probably answer is not asked twice.
+
+    A running probe is taken as an erasure channel: it tells on which side of it the step is, or nothing.
+    """
+    groups = belief.evidence.groups
+    mass = _commit_mass(belief, open_mass)
+    total = mass.sum()
+    known = [(0, 0.0)]
+    for probe in running:
+        split = int(groups.of_position[probe.position])
+        inner = sum(1 for p in probe.order if groups.of_position[p] == split)
+        half = np.array([[0.5, 0.5]])
+        spread_here = _spread(problem, belief, max(inner, 1), size)
+        known.append((split, float(_two_level_information(half[:, 1], np.array([spread_here]))[0, 0])))
+    cumulative = np.cumsum(mass) / total
+    gains = np.zeros((len(spots), len(spread)))
+    at = np.array([s.group for s in spots])
+    for subset in range(2 ** (len(known) - 1)):
+        answered = [known[j + 1] for j in range(len(known) - 1) if subset >> j & 1]
+        silent = [known[j + 1] for j in range(len(known) - 1) if not subset >> j & 1]
+        chance = math.prod(c for _, c in answered) * math.prod(1 - c for _, c in silent)
+        edges = np.array(sorted({0, groups.count - 1, *(s for s, _ in answered)}))
+        section = np.clip(np.searchsorted(edges, at, side="left"), 1, len(edges) - 1)
+        low, high = cumulative[edges[section - 1]], cumulative[edges[section]]
+        share = np.clip((cumulative[at] - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
+        gains += chance * (high - low)[:, None] * _two_level_information(share, spread)
+    return gains
+
+
+def _two_level_information(share: Floats, spread: Floats) -> Floats:
+    """(len(share), len(spread)) bits about a yes/no question read with Gaussian noise."""
+    rows = np.zeros((len(share), round(4 / BIN) + 1))
+    zero, one = round(1 / BIN), round(2 / BIN)
+    rows[:, zero], rows[:, one] = 1 - share, share
+    return np.stack([_mixture_information(rows, float(s)) for s in spread], axis=1)
+
+
+def _commit_mass(belief: Belief, open_mass: Floats) -> Floats:
+    """The open mass spread over the groups by their prior."""
+    weight = belief.evidence.groups.weight
+    gap = np.searchsorted(belief.levels, np.arange(len(weight)), side="left") - 1
+    mass = np.zeros(len(weight))
+    mass[1:] = weight[1:] * (open_mass / np.maximum(belief.gap_weight, 1e-300))[gap[1:]]
+    return mass
+
+
+def _batch(belief: Belief, spot: Spot, runs: int, open_mass: Floats) -> Probe:
+    """The spot with partners from the nearest measured commits surely before and after the step."""
+    total = open_mass.sum()
+    before = np.concatenate([[0.0], np.cumsum(open_mass)]) / total  # open mass at or before each level
+    levels = belief.levels
+    sure_low = [i for i in range(len(levels)) if levels[i] < spot.group and before[i] <= SURE]
+    sure_high = [i for i in range(len(levels)) if levels[i] > spot.group and before[i] >= 1 - SURE]
+    probe = belief.evidence.groups.probe
+    low, high = int(probe[levels[sure_low[-1]]]), int(probe[levels[sure_high[0]]])
+    position = int(probe[spot.group])
+    share = before[spot.below] + (open_mass[spot.below] / total * spot.share if spot.share else 0.0)
+    outer = (low, high) if runs > 1 or share >= 0.5 else (high, low)
+    return Probe(position, (low, high), interleave(position, outer, runs), 2 * runs, Phase.SEARCH)
