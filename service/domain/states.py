@@ -75,6 +75,7 @@ class NotificationEvent(StrEnum):
     ATTRIBUTED = "attributed"
     FIXED = "fixed"
     REOPENED = "reopened"
+    WITHDRAWN = "withdrawn"
 
 
 class ChannelKind(StrEnum):

@@ -132,7 +132,7 @@ class Channel(Stamped, Base):
     config: Mapped[dict[str, Any]]
     enabled: Mapped[bool] = mapped_column(server_default=text("true"))
     min_severity: Mapped[str] = mapped_column(server_default="low")
-    events: Mapped[list[str]] = mapped_column(server_default=text("'{opened,attributed,fixed,reopened}'"))
+    events: Mapped[list[str]] = mapped_column(server_default=text("'{opened,attributed,fixed,reopened,withdrawn}'"))
     directions: Mapped[list[str]] = mapped_column(server_default=text("'{regression}'"))
     __table_args__ = (one_of("kind", ChannelKind), UniqueConstraint("repository_id", "name"))
 

@@ -1,0 +1,125 @@
+"""Slack: Block Kit messages through an incoming webhook or a bot token.
+
+A bot posts replies into the thread of the opening message; an incoming webhook cannot thread, so its later messages name
+the regression they belong to. The idempotency key travels as message metadata (bot) or as a header (webhook).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+from slack_sdk import WebClient
+from slack_sdk.errors import SlackApiError, SlackClientError
+
+from service.domain.message import DeliveryError, Message, percent
+from service.domain.states import Direction, NotificationEvent
+
+TIMEOUT_S = 10
+TEXT_LIMIT = 2900  # Slack refuses a section's text of more than 3,000 characters
+PERMANENT = {
+    "channel_not_found",
+    "invalid_auth",
+    "is_archived",
+    "missing_scope",
+    "not_authed",
+    "not_in_channel",
+    "account_inactive",
+    "token_revoked",
+}
+MARKS = {Direction.REGRESSION: ":small_red_triangle:", Direction.IMPROVEMENT: ":small_blue_diamond:"}
+
+
+def blocks_of(message: Message) -> list[dict[str, Any]]:
+    """Return the Block Kit blocks of a message: headline, size and certainty, commit, series, links."""
+    head = f"{MARKS[message.direction]} *<{message.url}|{escape(message.title)}>*"
+    facts = [
+        f"*Size*  {message.size}",
+        f"*Certainty*  {message.certainty}",
+        f"*Severity*  {message.severity}",
+    ]
+    if message.culprit is not None:
+        facts.append(f"*Commit*  `{message.culprit.sha[:12]}` {escape(message.culprit.subject)} ({escape(message.culprit.author)})")
+    else:
+        facts.append(f"*Range*  `{message.good.sha[:12]}` .. `{message.bad.sha[:12]}`")
+    if message.note:
+        facts.append(f"*Note*  {escape(message.note)}")
+    blocks = [_section(head), _section("\n".join(facts))]
+    if message.event in {NotificationEvent.OPENED, NotificationEvent.REOPENED} and message.series:
+        lines = [f"{percent(line.effect):>9}  {line.workload}" for line in message.series]
+        blocks.append(_section("```" + "\n".join(lines)[:TEXT_LIMIT] + "```"))
+    blocks.append(
+        {
+            "type": "context",
+            "elements": [
+                {"type": "mrkdwn", "text": f"{escape(message.repository)} · regression {message.regression_id}"},
+                {"type": "mrkdwn", "text": f"reproduce: `{message.reproduce}`"},
+            ],
+        }
+    )
+    return blocks
+
+
+def _section(text: str) -> dict[str, Any]:
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text[:TEXT_LIMIT]}}
+
+
+def escape(text: str) -> str:
+    """Escape the three characters that Slack's mrkdwn gives a meaning."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+class SlackWebhookSender:
+    """Posts to an incoming webhook; `config` = {"url": ...}."""
+
+    def send(self, message: Message, *, config: Mapping[str, Any], thread: str | None) -> str:  # noqa: ARG002
+        """Post the blocks and return the message's key; raises DeliveryError."""
+        payload = {"text": message.title, "blocks": blocks_of(message)}
+        post_json(str(config["url"]), payload, headers={"Idempotency-Key": message.key})
+        return message.key
+
+
+class SlackBotSender:
+    """Posts as a bot and threads replies; `config` = {"token": ..., "channel": ...}."""
+
+    def send(self, message: Message, *, config: Mapping[str, Any], thread: str | None) -> str:
+        """Post the blocks and return Slack's timestamp of the message; raises DeliveryError."""
+        client = WebClient(token=str(config["token"]), timeout=TIMEOUT_S)
+        if base := config.get("base_url"):
+            client.base_url = str(base)
+        try:
+            answer = client.chat_postMessage(
+                channel=str(config["channel"]),
+                text=message.title,
+                blocks=blocks_of(message),
+                thread_ts=thread,
+                metadata={"event_type": "kernelwatch", "event_payload": {"key": message.key}},
+            )
+        except SlackApiError as error:
+            code = str(error.response.get("error", "unknown"))
+            retry_after_s = float(error.response.headers.get("Retry-After", 0))
+            raise DeliveryError(
+                f"Slack refused the message: {code}", transient=code not in PERMANENT, retry_after_s=retry_after_s
+            ) from error
+        except (SlackClientError, OSError) as error:
+            raise DeliveryError(f"Slack could not be reached: {error}", transient=True) from error
+        return str(answer["ts"])
+
+
+def post_json(url: str, payload: Mapping[str, Any], *, headers: Mapping[str, str]) -> httpx.Response:
+    """POST JSON; 429 and 5xx are transient, other refusals permanent. Raises DeliveryError."""
+    try:
+        answer = httpx.post(url, json=payload, headers=dict(headers), timeout=TIMEOUT_S)
+    except httpx.HTTPError as error:
+        raise DeliveryError(f"{url} could not be reached: {error}", transient=True) from error
+    except httpx.InvalidURL as error:
+        raise DeliveryError(f"{url} is not a URL: {error}", transient=False) from error
+    if answer.status_code >= 300:
+        wait = answer.headers.get("Retry-After", "0")
+        raise DeliveryError(
+            f"{url} answered {answer.status_code}: {answer.text[:200]}",
+            transient=answer.status_code == 429 or answer.status_code >= 500,
+            retry_after_s=float(wait) if wait.isdigit() else 0.0,
+        )
+    return answer

@@ -1,0 +1,120 @@
+"""A message about a regression: what every channel says, in its own form.
+
+Size and certainty are kept apart: "+12.3 % (11.5 to 13.1 %), certain" is a large effect known well; the number alone would
+not tell it from a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from service.domain.states import Direction, NotificationEvent
+
+
+@dataclass(frozen=True, slots=True)
+class CommitLine:
+    """A commit as people read it."""
+
+    sha: str
+    subject: str
+    author: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesLine:
+    """One series of a regression: relative effect with its interval, levels in seconds."""
+
+    workload: str
+    effect: float
+    effect_low: float
+    effect_high: float
+    before_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Everything a channel may say about one event of one regression."""
+
+    key: str  # stable across retries: the idempotency key
+    event: NotificationEvent
+    regression_id: int
+    repository: str
+    direction: Direction
+    severity: str
+    effect: float
+    effect_low: float
+    effect_high: float
+    good: CommitLine
+    bad: CommitLine
+    candidates: int  # commits in the range
+    culprit: CommitLine | None
+    probability: float | None
+    series: tuple[SeriesLine, ...]
+    series_total: int  # series of this repository, for "3 of 40"
+    device_s: float | None
+    note: str | None
+    url: str
+
+    @property
+    def title(self) -> str:
+        """One line: what happened to what, by how much."""
+        what = self.series[0].workload if self.series else self.repository
+        return f"{_HEADS[self.event]}{percent(self.effect)} {what}"
+
+    @property
+    def size(self) -> str:
+        """The size with its interval, and in how many series."""
+        interval = f"{percent(self.effect_low)} to {percent(self.effect_high)}"
+        return f"{percent(self.effect)} ({interval}); {len(self.series)} of {self.series_total} series"
+
+    @property
+    def certainty(self) -> str:
+        """How sure we are of the commit, in words."""
+        if self.culprit is None:
+            return f"confirmed by an interleaved re-run; one of {self.candidates} commits"
+        if self.probability is None:
+            return "the only commit in the range that changes the kernels"
+        return f"named by bisection with probability {self.probability:.3f}"
+
+    @property
+    def reproduce(self) -> str:
+        """The command that shows it on any machine with the repository."""
+        head = self.culprit.sha[:12] if self.culprit else self.bad.sha[:12]
+        base = f"{head}~1" if self.culprit else self.good.sha[:12]
+        kernel = f" --kernel '{self.series[0].workload}'" if self.series else ""
+        return f"kernelwatch compare {base} {head}{kernel}"
+
+
+_HEADS: Mapping[NotificationEvent, str] = {
+    NotificationEvent.OPENED: "",
+    NotificationEvent.ATTRIBUTED: "Culprit: ",
+    NotificationEvent.FIXED: "Fixed: ",
+    NotificationEvent.REOPENED: "Back again: ",
+    NotificationEvent.WITHDRAWN: "Withdrawn: ",
+}
+
+
+def percent(ratio: float) -> str:
+    """A signed percentage with a thin look: +12.3 %."""
+    return f"{ratio * 100:+.1f} %"
+
+
+class DeliveryError(Exception):
+    """A message that could not be handed over; `transient` ones are tried again."""
+
+    def __init__(self, reason: str, *, transient: bool, retry_after_s: float = 0.0) -> None:
+        super().__init__(reason)
+        self.transient = transient
+        self.retry_after_s = retry_after_s
+
+
+class Sender(Protocol):
+    """One kind of channel."""
+
+    def send(self, message: Message, *, config: Mapping[str, Any], thread: str | None) -> str:
+        """Hand the message over and return the other side's id; `thread` is the id of the opening message.
+
+        Raises DeliveryError.
+        """

@@ -1,0 +1,66 @@
+"""Figures and points: many measurements of one commit become one point of a series.
+
+A commit measured three times is one point with three runs behind it, not three points. The order of points is the
+order of first parents, never of dates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+Z95 = 1.959964
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measurement's figure: seconds, and the half-width of its 95 % interval."""
+
+    commit_id: int
+    position: int
+    value_s: float
+    half_width_s: float | None
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One commit of one series: `value_s` in seconds, `se` its relative standard error, `runs` how many runs agree."""
+
+    commit_id: int
+    position: int
+    value_s: float
+    se: float
+    runs: int
+
+
+def to_points(figures: Iterable[Figure]) -> tuple[Point, ...]:
+    """Collapse figures to one point per commit, in first-parent order, whatever the order of arrival."""
+    ordered = sorted(figures, key=lambda figure: (figure.position, figure.run_id))
+    return tuple(_collapse(list(group)) for _, group in groupby(ordered, key=lambda figure: figure.commit_id))
+
+
+def _collapse(figures: list[Figure]) -> Point:
+    """Average the logarithms of a commit's runs.
+
+    The standard error is the larger of what the runs claim (their intervals, combined) and what they show (the
+    spread between them): a run cannot see the noise that differs from run to run.
+    """
+    logs = [math.log(figure.value_s) for figure in figures]
+    count = len(logs)
+    mean = sum(logs) / count
+    claimed = [(figure.half_width_s or 0.0) / Z95 / figure.value_s for figure in figures]
+    within = math.sqrt(sum(se * se for se in claimed)) / count
+    between = 0.0
+    if count > 1:
+        between = math.sqrt(sum((x - mean) ** 2 for x in logs) / (count - 1) / count)
+    first = figures[0]
+    return Point(
+        commit_id=first.commit_id,
+        position=first.position,
+        value_s=math.exp(mean),
+        se=max(within, between),
+        runs=count,
+    )

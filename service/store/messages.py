@@ -1,0 +1,87 @@
+"""Reading what a message says: one regression with its range, culprit, series and cost."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from service.domain.message import CommitLine, Message, SeriesLine
+from service.domain.states import BisectionState, Direction, NotificationEvent
+from service.store.tables import (
+    Benchmark,
+    Bisection,
+    ChangePoint,
+    GitCommit,
+    Notification,
+    Regression,
+    Repository,
+    Series,
+    Workload,
+)
+
+LISTED = 20  # series named in a message; the page has them all
+
+
+def read_message(session: Session, *, notification: Notification, public_url: str) -> Message:
+    """Gather everything that the message of one outbox row says, in one snapshot."""
+    regression = session.get_one(Regression, notification.regression_id)
+    repository = session.get_one(Repository, regression.repository_id)
+    good = session.get_one(GitCommit, regression.good_commit_id)
+    bad = session.get_one(GitCommit, regression.bad_commit_id)
+    culprit = session.get_one(GitCommit, regression.culprit_commit_id) if regression.culprit_commit_id else None
+    search = session.scalars(
+        select(Bisection).where(Bisection.regression_id == regression.id).order_by(Bisection.generation.desc())
+    ).first()
+    outcome = (search.outcome or {}) if search is not None and search.state == BisectionState.DONE else {}
+    return Message(
+        key=f"kernelwatch-{repository.id}-{notification.id}",
+        event=NotificationEvent(notification.event),
+        regression_id=regression.id,
+        repository=repository.name,
+        direction=Direction(regression.direction),
+        severity=regression.severity,
+        effect=regression.effect,
+        effect_low=regression.effect_low,
+        effect_high=regression.effect_high,
+        good=_line(good),
+        bad=_line(bad),
+        candidates=max((bad.position or 0) - (good.position or 0), 1),
+        culprit=_line(culprit) if culprit is not None else None,
+        probability=outcome.get("probability"),
+        series=_series(session, regression_id=regression.id),
+        series_total=_total(session, repository_id=repository.id),
+        device_s=search.spent_s if search is not None else None,
+        note=regression.note,
+        url=f"{public_url.rstrip('/')}/regressions/{regression.id}",
+    )
+
+
+def _line(commit: GitCommit) -> CommitLine:
+    return CommitLine(sha=commit.sha, subject=commit.subject, author=commit.author)
+
+
+def _series(session: Session, *, regression_id: int) -> tuple[SeriesLine, ...]:
+    rows = session.execute(
+        select(
+            Workload.key, ChangePoint.effect, ChangePoint.effect_low, ChangePoint.effect_high, ChangePoint.before_s
+        )
+        .join(Series, Series.id == ChangePoint.series_id)
+        .join(Workload, Workload.id == Series.workload_id)
+        .where(ChangePoint.regression_id == regression_id)
+        .order_by(func.abs(ChangePoint.z).desc(), ChangePoint.id)
+        .limit(LISTED)
+    )
+    return tuple(
+        SeriesLine(workload=key, effect=effect, effect_low=low, effect_high=high, before_s=before_s)
+        for key, effect, low, high, before_s in rows
+    )
+
+
+def _total(session: Session, *, repository_id: int) -> int:
+    return session.scalar(
+        select(func.count())
+        .select_from(Series)
+        .join(Workload, Workload.id == Series.workload_id)
+        .join(Benchmark, Benchmark.id == Workload.benchmark_id)
+        .where(Series.repository_id == repository_id, Benchmark.control.is_(False))
+    ) or 0

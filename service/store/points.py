@@ -1,0 +1,234 @@
+"""Reading points and raw blocks: what detection and bisection look at."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from service.contract import MeasurementStatus
+from service.domain.points import Figure
+from service.store.tables import Benchmark, GitCommit, Measurement, Run, Series, Workload
+
+TAIL = 256  # points of one series that detection reads: bounded work, whatever the history
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedSeries:
+    """A series that a run has measured at its own commit."""
+
+    series_id: int
+    workload_key: str
+    family: str
+    problem: str
+    control: bool
+    direction: str
+    pool: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class RawMeasurement:
+    """The blocks of one workload of one commit in one run; block medians in seconds on the figure's clock."""
+
+    series_id: int
+    commit_id: int
+    run_id: int
+    status: str
+    control: bool
+    workload_key: str
+    clock: str
+    environment_id: int | None
+    comparable_key: str
+    code_hash: str | None
+    block_process: Sequence[int]
+    block_order: Sequence[int]
+    median_wall_s: Sequence[float]
+    median_cpu_s: Sequence[float]
+    canary_wall_s: Sequence[float]
+    canary_cpu_s: Sequence[float]
+    value_s: float | None
+
+    @property
+    def canary_reference_s(self) -> float:
+        """The pool's canary reference, recovered from the figure: value = median over processes of ratio x reference."""
+        if self.value_s is None:
+            return 1.0
+        on_cpu = self.clock == "cpu"
+        kernel, canary = (
+            (self.median_cpu_s, self.canary_cpu_s) if on_cpu else (self.median_wall_s, self.canary_wall_s)
+        )
+        ratios = sorted(a / b for a, b in zip(kernel, canary, strict=True) if b > 0)
+        return self.value_s / ratios[len(ratios) // 2] if ratios else 1.0
+
+
+def touched_series(session: Session, *, run: Run) -> Sequence[TouchedSeries]:
+    """List the series that `run` measured at its own commit, controls included."""
+    rows = session.execute(
+        select(Series, Workload.key, Benchmark.family, Benchmark.problem, Benchmark.control, Measurement.status)
+        .join(Measurement, Measurement.series_id == Series.id)
+        .join(Workload, Workload.id == Series.workload_id)
+        .join(Benchmark, Benchmark.id == Workload.benchmark_id)
+        .where(Measurement.run_id == run.id, Measurement.commit_id == run.commit_id)
+        .order_by(Series.id)
+    )
+    return [
+        TouchedSeries(
+            series_id=series.id,
+            workload_key=key,
+            family=family,
+            problem=problem,
+            control=control,
+            direction=series.direction,
+            pool=series.pool,
+            status=status,
+        )
+        for series, key, family, problem, control, status in rows
+    ]
+
+
+def series_by_id(session: Session, *, series_ids: Collection[int]) -> Sequence[TouchedSeries]:
+    """Describe some series without asking what any run measured."""
+    rows = session.execute(
+        select(Series, Workload.key, Benchmark.family, Benchmark.problem, Benchmark.control)
+        .join(Workload, Workload.id == Series.workload_id)
+        .join(Benchmark, Benchmark.id == Workload.benchmark_id)
+        .where(Series.id.in_(series_ids))
+        .order_by(Series.id)
+    )
+    return [
+        TouchedSeries(
+            series_id=series.id,
+            workload_key=key,
+            family=family,
+            problem=problem,
+            control=control,
+            direction=series.direction,
+            pool=series.pool,
+            status="",
+        )
+        for series, key, family, problem, control in rows
+    ]
+
+
+def note_verdict(session: Session, *, series_id: int, verdict: str, reason: str, now: datetime) -> None:
+    """Keep the detector's last word on a series."""
+    session.execute(
+        update(Series)
+        .where(Series.id == series_id)
+        .values(verdict=verdict, verdict_reason=reason, detected_at=now)
+    )
+
+
+def figures_of(
+    session: Session, *, series_ids: Collection[int], since_position: int = 0
+) -> dict[int, list[Figure]]:
+    """Return the good figures of several series in one query, from `since_position` on, on the first-parent line."""
+    rows = session.execute(
+        select(
+            Measurement.series_id,
+            Measurement.commit_id,
+            GitCommit.position,
+            Measurement.value_s,
+            Measurement.half_width_s,
+            Measurement.run_id,
+        )
+        .join(GitCommit, GitCommit.id == Measurement.commit_id)
+        .where(
+            Measurement.series_id.in_(series_ids),
+            Measurement.status == MeasurementStatus.OK,
+            Measurement.value_s.is_not(None),
+            GitCommit.position.is_not(None),
+            GitCommit.position >= since_position,
+        )
+    )
+    found: dict[int, list[Figure]] = {series_id: [] for series_id in series_ids}
+    for series_id, commit_id, position, value_s, half_width_s, run_id in rows:
+        found[series_id].append(
+            Figure(
+                commit_id=commit_id,
+                position=position,
+                value_s=value_s,
+                half_width_s=half_width_s,
+                run_id=run_id,
+            )
+        )
+    return found
+
+
+def raw_measurements(session: Session, *, run_ids: Collection[int]) -> list[RawMeasurement]:
+    """Read the raw blocks of whole runs, in order of run, series and commit."""
+    if not run_ids:
+        return []
+    rows = session.execute(
+        select(
+            Measurement,
+            Measurement.wall_s,
+            Measurement.cpu_s,
+            Measurement.block_size,
+            Measurement.block_process,
+            Measurement.block_order,
+            Measurement.block_canary_wall_s,
+            Measurement.block_canary_cpu_s,
+            Benchmark.control,
+            Workload.key,
+            Run.environment_id,
+            Series.comparable_key,
+        )
+        .join(Run, Run.id == Measurement.run_id)
+        .join(Series, Series.id == Measurement.series_id)
+        .join(Workload, Workload.id == Series.workload_id)
+        .join(Benchmark, Benchmark.id == Workload.benchmark_id)
+        .where(Measurement.run_id.in_(run_ids))
+        .order_by(Measurement.run_id, Measurement.series_id, Measurement.commit_id)
+    )
+    return [_raw(*row) for row in rows]
+
+
+def _raw(
+    measurement: Measurement,
+    wall_s: list[float],
+    cpu_s: list[float],
+    block_size: list[int],
+    block_process: list[int],
+    block_order: list[int],
+    canary_wall_s: list[float],
+    canary_cpu_s: list[float],
+    control: bool,  # noqa: FBT001
+    workload_key: str,
+    environment_id: int | None,
+    comparable_key: str,
+) -> RawMeasurement:
+    return RawMeasurement(
+        series_id=measurement.series_id,
+        commit_id=measurement.commit_id,
+        run_id=measurement.run_id,
+        status=measurement.status,
+        control=control,
+        workload_key=workload_key,
+        clock=measurement.clock,
+        environment_id=environment_id,
+        comparable_key=comparable_key,
+        code_hash=measurement.code_hash,
+        block_process=block_process,
+        block_order=block_order,
+        median_wall_s=_block_medians(wall_s, block_size),
+        median_cpu_s=_block_medians(cpu_s, block_size),
+        canary_wall_s=canary_wall_s,
+        canary_cpu_s=canary_cpu_s,
+        value_s=measurement.value_s,
+    )
+
+
+def _block_medians(samples: Sequence[float], sizes: Sequence[int]) -> list[float]:
+    medians: list[float] = []
+    start = 0
+    for size in sizes:
+        block = sorted(samples[start : start + size])
+        start += size
+        middle = len(block) // 2
+        medians.append(block[middle] if len(block) % 2 else (block[middle - 1] + block[middle]) / 2 if block else 0.0)
+    return medians

@@ -1,0 +1,170 @@
+"""The log of a bisection, rebuilt from what its runs have measured.
+
+One entry per process and commit: the median over that process's blocks of kernel / canary, on the figure's clock,
+rescaled to the series' seconds. A commit that could not be built is a failure, never a slow commit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy.orm import Session
+
+from service.contract import FailureStage, MeasurementStatus
+from service.domain.states import FINAL_RUN_STATES, RunState
+from service.stats import bisect as engine
+from service.stats.paired import Blocks, process_levels
+from service.store import bisections, points
+from service.store.bisections import ProbeRun
+from service.store.points import RawMeasurement
+from service.store.tables import Bisection, BisectionProbe
+
+Entry = engine.Observation | engine.Failure
+DEFAULT_NOISE_SD = 0.01
+MIN_NOISE_SD = 0.002
+DEFAULT_BUILD_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BisectionLog:
+    """What is known so far: entries per series, probes under way, and what it has cost."""
+
+    observations: dict[int, tuple[engine.Observation, ...]]  # by series
+    failures: tuple[engine.Failure, ...]
+    series_failures: dict[int, tuple[engine.Failure, ...]]
+    running: tuple[engine.Probe, ...]
+    newly_finished: tuple[BisectionProbe, ...]
+    next_seq: int
+    device_s: float
+    measured_positions: frozenset[int]
+
+    build_cost_s: float = DEFAULT_BUILD_S
+
+    def entries(self, series_id: int) -> tuple[Entry, ...]:
+        """Return the log as one series sees it, failures of commits included."""
+        return (
+            *self.failures,
+            *self.series_failures.get(series_id, ()),
+            *self.observations.get(series_id, ()),
+        )
+
+    def noise_sd(self, series_id: int) -> float:
+        """Return the pooled spread of log times within one commit of one run (sd of one entry)."""
+        groups: dict[tuple[int, int], list[float]] = {}
+        for seen in self.observations.get(series_id, ()):
+            groups.setdefault((seen.batch, seen.position), []).append(math.log(seen.seconds))
+        squares, freedom = 0.0, 0
+        for logs in groups.values():
+            mean = sum(logs) / len(logs)
+            squares += sum((x - mean) ** 2 for x in logs)
+            freedom += len(logs) - 1
+        return max(math.sqrt(squares / freedom), MIN_NOISE_SD) if freedom else DEFAULT_NOISE_SD
+
+    @property
+    def measure_cost_s(self) -> float:
+        """Device-seconds of one entry, from what the entries so far have cost."""
+        count = max((len(seen) for seen in self.observations.values()), default=0)
+        return self.device_s / count if count and self.device_s > 0 else 1.0
+
+
+def read_log(session: Session, *, bisection: Bisection, repository_id: int) -> BisectionLog:
+    """Rebuild the log of one bisection from the measurements of its probes' runs."""
+    probes = bisections.probes_of(session, bisection_id=bisection.id)
+    position_of_sha = {sha: position for position, sha in enumerate(bisection.commit_shas)}
+    ids = bisections.commit_ids(session, repository_id=repository_id, shas=bisection.commit_shas)
+    position_of_id = {ids[sha]: position for sha, position in position_of_sha.items() if sha in ids}
+    over = [item for item in probes if item.run.state in FINAL_RUN_STATES]
+    raw = points.raw_measurements(session, run_ids=[item.run.id for item in over])
+    phases = {item.run.id: item.probe.phase for item in over}
+    observations: dict[int, list[engine.Observation]] = {}
+    series_failures: dict[int, list[engine.Failure]] = {}
+    clocks = shared_clocks(raw)
+    for measurement in raw:
+        position = position_of_id.get(measurement.commit_id)
+        if position is None:
+            continue
+        if measurement.status == MeasurementStatus.OK:
+            clock = clocks[measurement.run_id, measurement.series_id]
+            seen = _observe(measurement, position=position, phase=phases[measurement.run_id], clock=clock)
+            observations.setdefault(measurement.series_id, []).extend(seen)
+        else:
+            failure = engine.Failure(position=position, kind=engine.FailureKind.CRASH)
+            series_failures.setdefault(measurement.series_id, []).append(failure)
+    return BisectionLog(
+        observations={key: tuple(seen) for key, seen in observations.items()},
+        failures=tuple(failure for item in over for failure in _failures(item, position_of_sha)),
+        series_failures={key: tuple(found) for key, found in series_failures.items()},
+        running=tuple(_as_probe(item.probe) for item in probes if item.run.state not in FINAL_RUN_STATES),
+        newly_finished=tuple(item.probe for item in over if item.probe.posterior is None),
+        next_seq=max((item.probe.seq for item in probes), default=-1) + 1,
+        device_s=sum(item.run.device_s or 0.0 for item in over),
+        measured_positions=frozenset(seen.position for found in observations.values() for seen in found),
+    )
+
+
+def shared_clocks(raw: Sequence[RawMeasurement]) -> dict[tuple[int, int], str]:
+    """Return the one clock of each run and series: thread CPU time as soon as one side asks for it."""
+    clocks: dict[tuple[int, int], str] = {}
+    for measurement in raw:
+        key = (measurement.run_id, measurement.series_id)
+        if measurement.clock == "cpu" or key not in clocks:
+            clocks[key] = measurement.clock
+    return clocks
+
+
+def blocks_on(measurement: RawMeasurement, clock: str) -> Blocks:
+    """Return a measurement's blocks on one clock, kernel and canary alike."""
+    on_cpu = clock == "cpu"
+    return Blocks(
+        process=measurement.block_process,
+        median_s=measurement.median_cpu_s if on_cpu else measurement.median_wall_s,
+        canary_s=measurement.canary_cpu_s if on_cpu else measurement.canary_wall_s,
+    )
+
+
+def _observe(measurement: RawMeasurement, *, position: int, phase: str, clock: str) -> list[engine.Observation]:
+    levels = process_levels(blocks_on(measurement, clock))
+    return [
+        engine.Observation(
+            batch=measurement.run_id,
+            machine=str(measurement.environment_id),
+            environment=measurement.comparable_key,
+            position=position,
+            build=measurement.code_hash or str(measurement.commit_id),
+            seconds=math.exp(levels[process]) * measurement.canary_reference_s,
+            phase=phase,
+        )
+        for process in sorted(levels)
+    ]
+
+
+def _failures(item: ProbeRun, position_of_sha: dict[str, int]) -> list[engine.Failure]:
+    found = [
+        engine.Failure(position=position_of_sha[entry["sha"]], kind=_kind(entry["failure"]["stage"]))
+        for entry in item.run.commit_failures
+        if entry["sha"] in position_of_sha
+    ]
+    if item.run.state != RunState.REPORTED and not found:
+        kind = _kind(item.run.failure_stage or FailureStage.LEASE)
+        found.append(engine.Failure(position=item.probe.position, kind=kind))
+    return found
+
+
+def _kind(stage: str) -> engine.FailureKind:
+    if stage in {FailureStage.BUILD, FailureStage.CHECKOUT}:
+        return engine.FailureKind.BUILD
+    if stage in {FailureStage.DISCOVER, FailureStage.MEASURE}:
+        return engine.FailureKind.CRASH
+    return engine.FailureKind.INFRASTRUCTURE
+
+
+def _as_probe(probe: BisectionProbe) -> engine.Probe:
+    return engine.Probe(
+        position=probe.position,
+        partners=tuple(probe.partners),
+        order=tuple(probe.measure_order),
+        runs=len(probe.measure_order),
+        phase=engine.Phase(probe.phase),
+    )
