@@ -1,7 +1,7 @@
 """E-mail: HTML with inlined CSS beside plain text, threaded by Message-ID.
 
-The Message-ID is made of the outbox row, so a message that is sent twice after a crash is the same message to every mail
-server and client.
+The Message-ID is made of the outbox row, so a message that is sent twice after a crash is the same message to every
+mail server and client.
 """
 
 from __future__ import annotations
@@ -67,8 +67,12 @@ class EmailSender:
             with _connect(str(url)) as server:
                 server.send_message(mail)
         except smtplib.SMTPResponseException as error:
-            text = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
-            raise DeliveryError(f"the mail server answered {error.smtp_code}: {text}", transient=error.smtp_code < 500) from error
+            text = (
+                error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
+            )
+            raise DeliveryError(
+                f"the mail server answered {error.smtp_code}: {text}", transient=error.smtp_code < 500
+            ) from error
         except smtplib.SMTPRecipientsRefused as error:
             raise DeliveryError(f"the mail server refused {', '.join(error.recipients)}", transient=False) from error
         except (OSError, smtplib.SMTPException) as error:

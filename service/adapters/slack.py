@@ -1,7 +1,7 @@
 """Slack: Block Kit messages through an incoming webhook or a bot token.
 
-A bot posts replies into the thread of the opening message; an incoming webhook cannot thread, so its later messages name
-the regression they belong to. The idempotency key travels as message metadata (bot) or as a header (webhook).
+A bot posts replies into the thread of the opening message; an incoming webhook cannot thread, so its later messages
+name the regression they belong to. The idempotency key travels as message metadata (bot) or as a header (webhook).
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def blocks_of(message: Message) -> list[dict[str, Any]]:
         f"*Severity*  {message.severity}",
     ]
     if message.culprit is not None:
-        facts.append(f"*Commit*  `{message.culprit.sha[:12]}` {escape(message.culprit.subject)} ({escape(message.culprit.author)})")
+        commit = message.culprit
+        facts.append(f"*Commit*  `{commit.sha[:12]}` {escape(commit.subject)} ({escape(commit.author)})")
     else:
         facts.append(f"*Range*  `{message.good.sha[:12]}` .. `{message.bad.sha[:12]}`")
     if message.note:

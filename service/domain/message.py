@@ -1,7 +1,7 @@
 """A message about a regression: what every channel says, in its own form.
 
-Size and certainty are kept apart: "+12.3 % (11.5 to 13.1 %), certain" is a large effect known well; the number alone would
-not tell it from a guess.
+Size and certainty are kept apart: "+12.3 % (11.5 to 13.1 %), certain" is a large effect known well; the number alone
+would not tell it from a guess.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Suspicion: does one new point stand apart from the stable segment before it?
+"""Suspicion: whether one new point stands apart from the stable segment before it.
 
 The change-point detector needs three points of a new level. This test needs one, and is therefore only good for
 ordering an interleaved re-run of the two commits, never for telling anybody.

@@ -62,9 +62,7 @@ def _line(commit: GitCommit) -> CommitLine:
 
 def _series(session: Session, *, regression_id: int) -> tuple[SeriesLine, ...]:
     rows = session.execute(
-        select(
-            Workload.key, ChangePoint.effect, ChangePoint.effect_low, ChangePoint.effect_high, ChangePoint.before_s
-        )
+        select(Workload.key, ChangePoint.effect, ChangePoint.effect_low, ChangePoint.effect_high, ChangePoint.before_s)
         .join(Series, Series.id == ChangePoint.series_id)
         .join(Workload, Workload.id == Series.workload_id)
         .where(ChangePoint.regression_id == regression_id)
@@ -78,10 +76,13 @@ def _series(session: Session, *, regression_id: int) -> tuple[SeriesLine, ...]:
 
 
 def _total(session: Session, *, repository_id: int) -> int:
-    return session.scalar(
-        select(func.count())
-        .select_from(Series)
-        .join(Workload, Workload.id == Series.workload_id)
-        .join(Benchmark, Benchmark.id == Workload.benchmark_id)
-        .where(Series.repository_id == repository_id, Benchmark.control.is_(False))
-    ) or 0
+    return (
+        session.scalar(
+            select(func.count())
+            .select_from(Series)
+            .join(Workload, Workload.id == Series.workload_id)
+            .join(Benchmark, Benchmark.id == Workload.benchmark_id)
+            .where(Series.repository_id == repository_id, Benchmark.control.is_(False))
+        )
+        or 0
+    )

@@ -121,9 +121,7 @@ def mark_sent(session: Session, *, notification_id: int, external_id: str, now: 
     )
 
 
-def mark_failed(
-    session: Session, *, notification_id: int, error: str, retry_at: datetime | None
-) -> None:
+def mark_failed(session: Session, *, notification_id: int, error: str, retry_at: datetime | None) -> None:
     """Record a failure: tried again at `retry_at`, or for good when that is None."""
     state = NotificationState.FAILED if retry_at is None else NotificationState.PENDING
     values: dict[str, object] = {"state": state, "error": error}

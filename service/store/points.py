@@ -7,12 +7,21 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, undefer
 
 from service.contract import MeasurementStatus
 from service.domain.points import Figure
 from service.store.tables import Benchmark, GitCommit, Measurement, Run, Series, Workload
 
+BLOCK_COLUMNS = (
+    Measurement.wall_s,
+    Measurement.cpu_s,
+    Measurement.block_size,
+    Measurement.block_process,
+    Measurement.block_order,
+    Measurement.block_canary_wall_s,
+    Measurement.block_canary_cpu_s,
+)
 TAIL = 256  # points of one series that detection reads: bounded work, whatever the history
 
 
@@ -54,13 +63,11 @@ class RawMeasurement:
 
     @property
     def canary_reference_s(self) -> float:
-        """The pool's canary reference, recovered from the figure: value = median over processes of ratio x reference."""
+        """The pool's canary reference, recovered from the figure: value = median of the ratios x reference."""
         if self.value_s is None:
             return 1.0
         on_cpu = self.clock == "cpu"
-        kernel, canary = (
-            (self.median_cpu_s, self.canary_cpu_s) if on_cpu else (self.median_wall_s, self.canary_wall_s)
-        )
+        kernel, canary = (self.median_cpu_s, self.canary_cpu_s) if on_cpu else (self.median_wall_s, self.canary_wall_s)
         ratios = sorted(a / b for a, b in zip(kernel, canary, strict=True) if b > 0)
         return self.value_s / ratios[len(ratios) // 2] if ratios else 1.0
 
@@ -117,15 +124,11 @@ def series_by_id(session: Session, *, series_ids: Collection[int]) -> Sequence[T
 def note_verdict(session: Session, *, series_id: int, verdict: str, reason: str, now: datetime) -> None:
     """Keep the detector's last word on a series."""
     session.execute(
-        update(Series)
-        .where(Series.id == series_id)
-        .values(verdict=verdict, verdict_reason=reason, detected_at=now)
+        update(Series).where(Series.id == series_id).values(verdict=verdict, verdict_reason=reason, detected_at=now)
     )
 
 
-def figures_of(
-    session: Session, *, series_ids: Collection[int], since_position: int = 0
-) -> dict[int, list[Figure]]:
+def figures_of(session: Session, *, series_ids: Collection[int], since_position: int = 0) -> dict[int, list[Figure]]:
     """Return the good figures of several series in one query, from `since_position` on, on the first-parent line."""
     rows = session.execute(
         select(
@@ -147,6 +150,8 @@ def figures_of(
     )
     found: dict[int, list[Figure]] = {series_id: [] for series_id in series_ids}
     for series_id, commit_id, position, value_s, half_width_s, run_id in rows:
+        if position is None or value_s is None:  # excluded by the query; said again for the type checker
+            continue
         found[series_id].append(
             Figure(
                 commit_id=commit_id,
@@ -164,20 +169,8 @@ def raw_measurements(session: Session, *, run_ids: Collection[int]) -> list[RawM
     if not run_ids:
         return []
     rows = session.execute(
-        select(
-            Measurement,
-            Measurement.wall_s,
-            Measurement.cpu_s,
-            Measurement.block_size,
-            Measurement.block_process,
-            Measurement.block_order,
-            Measurement.block_canary_wall_s,
-            Measurement.block_canary_cpu_s,
-            Benchmark.control,
-            Workload.key,
-            Run.environment_id,
-            Series.comparable_key,
-        )
+        select(Measurement, Benchmark.control, Workload.key, Run, Series.comparable_key)
+        .options(*(undefer(column) for column in BLOCK_COLUMNS))
         .join(Run, Run.id == Measurement.run_id)
         .join(Series, Series.id == Measurement.series_id)
         .join(Workload, Workload.id == Series.workload_id)
@@ -185,22 +178,14 @@ def raw_measurements(session: Session, *, run_ids: Collection[int]) -> list[RawM
         .where(Measurement.run_id.in_(run_ids))
         .order_by(Measurement.run_id, Measurement.series_id, Measurement.commit_id)
     )
-    return [_raw(*row) for row in rows]
+    return [
+        _raw(measurement, control=control, workload_key=key, run=run, comparable_key=comparable_key)
+        for measurement, control, key, run, comparable_key in rows
+    ]
 
 
 def _raw(
-    measurement: Measurement,
-    wall_s: list[float],
-    cpu_s: list[float],
-    block_size: list[int],
-    block_process: list[int],
-    block_order: list[int],
-    canary_wall_s: list[float],
-    canary_cpu_s: list[float],
-    control: bool,  # noqa: FBT001
-    workload_key: str,
-    environment_id: int | None,
-    comparable_key: str,
+    measurement: Measurement, *, control: bool, workload_key: str, run: Run, comparable_key: str
 ) -> RawMeasurement:
     return RawMeasurement(
         series_id=measurement.series_id,
@@ -210,15 +195,15 @@ def _raw(
         control=control,
         workload_key=workload_key,
         clock=measurement.clock,
-        environment_id=environment_id,
+        environment_id=run.environment_id,
         comparable_key=comparable_key,
         code_hash=measurement.code_hash,
-        block_process=block_process,
-        block_order=block_order,
-        median_wall_s=_block_medians(wall_s, block_size),
-        median_cpu_s=_block_medians(cpu_s, block_size),
-        canary_wall_s=canary_wall_s,
-        canary_cpu_s=canary_cpu_s,
+        block_process=measurement.block_process,
+        block_order=measurement.block_order,
+        median_wall_s=_block_medians(measurement.wall_s, measurement.block_size),
+        median_cpu_s=_block_medians(measurement.cpu_s, measurement.block_size),
+        canary_wall_s=measurement.block_canary_wall_s,
+        canary_cpu_s=measurement.block_canary_cpu_s,
         value_s=measurement.value_s,
     )
 

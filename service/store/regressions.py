@@ -61,6 +61,8 @@ def changes_of(session: Session, *, series_ids: Collection[int]) -> dict[int, li
     )
     found: dict[int, list[SeriesChange]] = {series_id: [] for series_id in series_ids}
     for change, good_position, bad_position, state in rows:
+        if good_position is None or bad_position is None:  # excluded by the query; said for the type checker
+            continue
         found[change.series_id].append(
             SeriesChange(change=change, good_position=good_position, bad_position=bad_position, state=state)
         )

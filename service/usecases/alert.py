@@ -1,9 +1,9 @@
 """Alerts: put messages into the outbox with the change they speak of, and deliver them once.
 
-`enqueue` runs inside the transaction that changes the regression: either both are stored or neither. `deliver_due` claims
-one row at a time by a conditional update, sends outside any transaction, and records the result. A sender killed between
-the two is found after two minutes, and the message is sent again under the same key (Message-ID, idempotency header),
-which the other side drops if it has it.
+`enqueue` runs inside the transaction that changes the regression: either both are stored or neither. `deliver_due`
+claims one row at a time by a conditional update, sends outside any transaction, and records the result. A sender killed
+between the two is found after two minutes, and the message is sent again under the same key (Message-ID, idempotency
+header), which the other side drops if it has it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from random import Random
 
 from sqlalchemy.orm import Session, sessionmaker
 
+from service.domain.message import DeliveryError, Sender
 from service.domain.severity import at_least
 from service.domain.states import ChannelKind, NotificationEvent, NotificationState
 from service.store import outbox
 from service.store.messages import read_message
 from service.store.tables import Channel, Notification, Regression
 from service.usecases.aftermath import Aftermath
-from service.domain.message import DeliveryError, Sender
 
 MAX_ATTEMPTS = 8
 FIRST_RETRY_S = 15.0

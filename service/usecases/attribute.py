@@ -76,9 +76,8 @@ def _name(
         if change.series_id != bisection.series_id and points_elsewhere(change, bisection, log, position=position)
     ]
     here = [change for change in changes if change not in elsewhere]
-    aftermath = _narrow(
-        session, regression=regression, changes=here, good_id=commit_at[position - 1], bad_id=commit_at[position], now=now
-    )
+    parent_id, culprit_id = commit_at[position - 1], commit_at[position]
+    aftermath = _narrow(session, regression=regression, changes=here, good_id=parent_id, bad_id=culprit_id, now=now)
     for direction in Direction:
         leaving = [change for change in elsewhere if change.direction == direction]
         if leaving:

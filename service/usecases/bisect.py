@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
+from itertools import pairwise
 
 from sqlalchemy.orm import Session
 
@@ -35,9 +36,7 @@ MAX_PROCESSES = 8
 EFFECT_Z = 2.58  # the change points' intervals are 99 %
 
 
-def start(
-    session: Session, *, regression: Regression, pool: str, evidence: Sequence[Run], now: datetime
-) -> Aftermath:
+def start(session: Session, *, regression: Regression, pool: str, evidence: Sequence[Run], now: datetime) -> Aftermath:
     """Store a bisection of the regression's range, with runs that already exist as its first batches; advance it."""
     good = session.get_one(GitCommit, regression.good_commit_id)
     bad = session.get_one(GitCommit, regression.bad_commit_id)
@@ -147,8 +146,7 @@ def _log_se(change: ChangePoint) -> float:
 def _unchanged(commits: Sequence[GitCommit]) -> list[bool]:
     """Say per candidate whether its suite tree equals its predecessor's: then it cannot be the culprit."""
     return [
-        after.suite_tree is not None and after.suite_tree == before.suite_tree
-        for before, after in zip(commits, commits[1:], strict=False)
+        after.suite_tree is not None and after.suite_tree == before.suite_tree for before, after in pairwise(commits)
     ]
 
 

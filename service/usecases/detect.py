@@ -35,6 +35,7 @@ HISTORY_REASONS = frozenset({RunReason.PUSH, RunReason.NIGHTLY, RunReason.BACKFI
 CONFIRM_ATTEMPTS = 3
 CONFIRM_PRIORITY = 20
 MAX_CONTROLS = 2
+MIN_SEGMENT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +149,10 @@ def _newest_apart(segment: Sequence[Point], here: Point, *, min_effect: float) -
 
 def _step_in(segment: Sequence[Point], *, min_effect: float) -> Candidate | None:
     tail = segment[-points.TAIL :]
-    if len(tail) < 2 * changepoint.MIN_SEGMENT:
+    if len(tail) < 2 * MIN_SEGMENT:
         return None
     detection = changepoint.detect(
-        np.array([point.value_s for point in tail]), se=np.array([point.se for point in tail])
+        np.array([point.value_s for point in tail]), se=np.array([point.se * point.value_s for point in tail])
     )
     steps = [change for change in detection.changes if abs(change.effect) >= min_effect]
     if not steps:
@@ -219,7 +220,11 @@ def _order_confirmation(
 
 
 def _note_verdicts(
-    session: Session, *, touched: Sequence[TouchedSeries], suspected: dict[tuple[int, int], list[TouchedSeries]], now: datetime
+    session: Session,
+    *,
+    touched: Sequence[TouchedSeries],
+    suspected: dict[tuple[int, int], list[TouchedSeries]],
+    now: datetime,
 ) -> None:
     doubtful = {series.series_id for group_of_series in suspected.values() for series in group_of_series}
     for series in touched:
@@ -260,7 +265,7 @@ def _judge(session: Session, *, run: Run, now: datetime, policy: DetectionPolicy
             _take_over(change, effect)
             change.confirmed_at = now
             confirmed.append(change)
-        elif effect.low > -policy.min_effect and effect.high < policy.min_effect or effect.effect * change.effect < 0:
+        elif (effect.low > -policy.min_effect and effect.high < policy.min_effect) or effect.effect * change.effect < 0:
             change.withdrawn_at = now
         else:
             unsure.append(change)
@@ -313,9 +318,7 @@ def _take_over(change: ChangePoint, effect: PairedEffect) -> None:
     change.z, change.p_value = effect.z, effect.p_value
 
 
-def _again(
-    session: Session, *, run: Run, good_id: int, unsure: Sequence[ChangePoint], now: datetime
-) -> Aftermath:
+def _again(session: Session, *, run: Run, good_id: int, unsure: Sequence[ChangePoint], now: datetime) -> Aftermath:
     """Order one more interleaved run, or give up honestly: what stays unproved is withdrawn, not alarmed."""
     attempt = int(run.dedupe_key.rsplit(":", 1)[1])
     if attempt >= CONFIRM_ATTEMPTS:
@@ -323,9 +326,7 @@ def _again(
             change.withdrawn_at = now
         return Aftermath()
     ids = {change.series_id for change in unsure}
-    series = [item for item in points.touched_series(session, run=run) if item.series_id in ids]
-    if not series:
-        series = points.series_by_id(session, series_ids=ids)
+    series = points.series_by_id(session, series_ids=ids)
     return _order_confirmation(
         session, run=run, good_id=good_id, bad_id=run.commit_id, series=series, attempt=attempt + 1
     )

@@ -20,9 +20,7 @@ from service.usecases import alert, bisect
 from service.usecases.aftermath import Aftermath
 
 
-def group(
-    session: Session, *, run: Run, changes: Sequence[ChangePoint], good: GitCommit, now: datetime
-) -> Aftermath:
+def group(session: Session, *, run: Run, changes: Sequence[ChangePoint], good: GitCommit, now: datetime) -> Aftermath:
     """Put confirmed change points of (good, run.commit] under a regression per direction, and follow up."""
     bad = session.get_one(GitCommit, run.commit_id)
     aftermath = Aftermath()

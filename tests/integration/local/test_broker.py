@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import redis
-
 from service.local.broker import EmbeddedBroker
 from service.local.errors import DataInUseError
 

@@ -6,9 +6,7 @@ import pytest
 from service.stats.changepoint import detect, detect_many, detect_tail
 
 
-def noisy(
-    n: int, *, steps: dict[int, float], cv: float = 0.01, seed: int = 1, base: float = 5e-5
-) -> np.ndarray:
+def noisy(n: int, *, steps: dict[int, float], cv: float = 0.01, seed: int = 1, base: float = 5e-5) -> np.ndarray:
     level = np.ones(n)
     for at, effect in steps.items():
         level[at:] *= 1 + effect
