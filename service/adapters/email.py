@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.utils import formatdate, parseaddr
+from functools import cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -20,10 +21,14 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from service.domain.message import DeliveryError, Message, percent
 
 TIMEOUT_S = 20
-_TEMPLATES = Environment(
-    loader=PackageLoader("service.adapters"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True
-)
-_TEMPLATES.filters["percent"] = percent
+
+
+@cache
+def _templates() -> Environment:
+    loader = PackageLoader("service.adapters")
+    environment = Environment(loader=loader, autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True)
+    environment.filters["percent"] = percent
+    return environment
 
 
 def compose(message: Message, *, sender: str, to: list[str], thread: str | None) -> EmailMessage:
@@ -38,8 +43,8 @@ def compose(message: Message, *, sender: str, to: list[str], thread: str | None)
     if thread is not None:
         mail["In-Reply-To"] = thread
         mail["References"] = thread
-    mail.set_content(_TEMPLATES.get_template("alert.txt").render(message=message))
-    html = _TEMPLATES.get_template("alert.html").render(message=message)
+    mail.set_content(_templates().get_template("alert.txt").render(message=message))
+    html = _templates().get_template("alert.html").render(message=message)
     mail.add_alternative(css_inline.inline(html), subtype="html")
     return mail
 

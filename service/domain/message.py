@@ -61,7 +61,8 @@ class Message:
     def title(self) -> str:
         """One line: what happened to what, by how much."""
         what = self.series[0].workload if self.series else self.repository
-        return f"{_HEADS[self.event]}{percent(self.effect)} {what}"
+        word = "slower" if self.effect > 0 else "faster"
+        return f"{_HEADS[self.event]}{what} {abs(self.effect) * 100:.1f} % {word}"
 
     @property
     def size(self) -> str:
@@ -97,7 +98,7 @@ _HEADS: Mapping[NotificationEvent, str] = {
 
 
 def percent(ratio: float) -> str:
-    """A signed percentage with a thin look: +12.3 %."""
+    """A signed percentage: +12.3 %."""
     return f"{ratio * 100:+.1f} %"
 
 
