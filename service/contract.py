@@ -61,6 +61,7 @@ class ProtocolParams:
 
     `processes` fresh child processes (the replication unit), each timing `blocks` blocks per workload; a workload
     stops early when the half-width of its interval is below `target_half_width` (relative) or at `budget_s`.
+    `canary_reference_s` is the pool's canary in seconds; without one each runner uses its own, measured once.
     """
 
     processes: int = 5
@@ -69,6 +70,7 @@ class ProtocolParams:
     target_half_width: float = 0.01
     budget_s: float = 60.0
     seed: int = 0
+    canary_reference_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

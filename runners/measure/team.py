@@ -1,0 +1,222 @@
+"""The children of one replicate, one per subject, and what may be asked of them.
+
+A team turns requests into blocks: it frames each block between canaries, keeps its parent's own clock beside the
+child's, and lets the device judge the conditions. What a child says is believed only within what the parent saw.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from runners.device.base import Device
+from runners.errors import ChildError, ChildGarbageError, RunnerError
+from runners.measure.houses import NotMeasurableError
+from runners.measure.protocol import Flag, claims_too_little, claims_too_much, launches_for
+from service.contract import FailureKind, FailureStage, ProtocolParams, RunFailure, SampleBlock
+
+HELLO_TIMEOUT_S = 60.0
+BUILD_TIMEOUT_S = 240.0
+PREPARE_TIMEOUT_S = 60.0
+BLOCK_TIMEOUT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One commit to measure: where its suite is checked out and where its libraries go."""
+
+    sha: str
+    suite_dir: Path
+    build_dir: Path
+
+    def hello(self) -> dict[str, Any]:
+        """What a fresh child must be told first."""
+        return {"op": "hello", "suite_dir": str(self.suite_dir), "build_dir": str(self.build_dir)}
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSubject:
+    """One variant of a callable: a file with `make(kernel, slow_pct)`."""
+
+    sha: str
+    module: Path
+    kernel: str
+    slow_pct: float
+
+    def hello(self) -> dict[str, Any]:
+        """What a fresh child must be told first."""
+        return {"op": "hello", "module": str(self.module), "kernel": self.kernel, "slow_pct": self.slow_pct}
+
+
+AnySubject = Subject | ModuleSubject
+
+
+class ChildHandle(Protocol):
+    """A child process: sandboxed on a runner, plain on a laptop, scripted in tests."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id: the device pins and watches it by this."""
+
+    def request(self, message: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+        """Ask one thing; raises ChildError when it dies, hangs or talks garbage."""
+
+    def close(self) -> None:
+        """Kill it and all it started."""
+
+
+Spawn = Callable[[Any, int], ChildHandle]
+
+
+class SubjectBrokenError(RunnerError):
+    """A whole commit cannot be measured."""
+
+    kind = FailureKind.PERMANENT
+
+    def __init__(self, sha: str, failure: RunFailure) -> None:
+        super().__init__(failure.reason)
+        self.sha = sha
+        self.failure = failure
+
+
+class Team:
+    """Children are spawned as they are first needed, so that a broken subject costs nothing more."""
+
+    def __init__(
+        self,
+        subjects: Sequence[AnySubject],
+        *,
+        process: int,
+        spawn: Spawn,
+        device: Device,
+        params: ProtocolParams,
+        clock: Callable[[], float],
+    ) -> None:
+        self.subjects = list(subjects)
+        self.process = process
+        self._spawn = spawn
+        self._device = device
+        self._params = params
+        self._clock = clock
+        self._children: dict[str, ChildHandle] = {}
+        self._canary: dict[str, tuple[float, float]] = {}
+        self._order = 0
+
+    def close(self) -> None:
+        """End every child."""
+        for child in self._children.values():
+            child.close()
+
+    def discover(self, sha: str, tier: str) -> list[dict[str, Any]]:
+        """The workloads that a subject offers."""
+        message = {"op": "discover", "tier": tier, "device": self._device.kind}
+        return list(self._whole(sha, message, FailureStage.DISCOVER, HELLO_TIMEOUT_S)["workloads"])
+
+    def build(self, sha: str, keys: tuple[str, ...]) -> dict[str, str]:
+        """Compile what the workloads need; why each that failed did."""
+        message = {"op": "build", "workloads": list(keys)}
+        return dict(self._whole(sha, message, FailureStage.BUILD, BUILD_TIMEOUT_S)["failed"])
+
+    def prepare(self, sha: str, key: str, seed: int) -> dict[str, Any]:
+        """Make inputs and prove the result right."""
+        return self._ask(sha, {"op": "prepare", "workload": key, "seed": seed}, PREPARE_TIMEOUT_S)
+
+    def hold(self, threads: int) -> set[Flag]:
+        """Put every child on the device."""
+        return {flag for s in self.subjects for flag in self._device.hold(self._child(s.sha).pid, threads=threads)}
+
+    def warm(self, sha: str, key: str, *, threads: int) -> tuple[int, bool]:
+        """Warm a kernel up; how many launches fill a block, and whether it settled."""
+        message = {
+            "op": "warm",
+            "workload": key,
+            "clock": "cpu" if threads == 1 and self._device.kind == "cpu" else "wall",
+            "warm_up": dataclasses.asdict(self._device.warm_up),
+        }
+        reply = self._ask(sha, message, PREPARE_TIMEOUT_S)
+        return launches_for(float(reply["launch_s"]), self._params.block_s), bool(reply["settled"])
+
+    def open_frames(self) -> None:
+        """Take the canary frame that the first block of each child starts from."""
+        for subject in self.subjects:
+            self._canary[subject.sha] = _frame(self._ask(subject.sha, {"op": "canary"}, BLOCK_TIMEOUT_S))
+
+    def block(self, sha: str, key: str, launches: int) -> SampleBlock:
+        """Time one block between two canary frames and judge it."""
+        child = self._child(sha)
+        before = self._device.look(child.pid)
+        asked_s = self._clock()
+        message = {"op": "block", "workload": key, "launches": launches, "canary": True}
+        reply = self._ask(sha, message, BLOCK_TIMEOUT_S + 20 * self._params.block_s)
+        request_s = self._clock() - asked_s
+        opened, closed = self._canary[sha], _frame(reply)
+        wall_s, cpu_s = tuple(map(float, reply["wall_s"])), tuple(map(float, reply["cpu_s"]))
+        flags = set(self._device.judge(before, self._device.look(child.pid), reply))
+        claimed_s = math.fsum(wall_s)
+        if claims_too_much(claimed_s=claimed_s, request_s=request_s) or len(wall_s) != launches:
+            flags.add(Flag.IMPLAUSIBLE)
+        if claims_too_little(claimed_s=claimed_s, request_s=request_s, launches=launches):
+            flags.add(Flag.IMPLAUSIBLE)
+        block = SampleBlock(
+            process=self.process,
+            order=self._order,
+            wall_s=wall_s,
+            cpu_s=cpu_s,
+            canary_wall_s=(opened[0] + closed[0]) / 2,
+            canary_cpu_s=(opened[1] + closed[1]) / 2,
+            flags=tuple(sorted(flags)),
+        )
+        self._order += 1
+        self._canary[sha] = closed
+        return block
+
+    def recheck(self, sha: str, key: str, seed: int) -> None:
+        """Prove the result right again on inputs that were unknown before."""
+        self._ask(sha, {"op": "recheck", "workload": key, "seed": seed}, PREPARE_TIMEOUT_S)
+
+    def static(self, sha: str, key: str) -> dict[str, Any]:
+        """Machine-code facts."""
+        return dict(self._ask(sha, {"op": "static", "workload": key}, PREPARE_TIMEOUT_S)["static"])
+
+    def copy_canaries(self) -> list[float]:
+        """One health canary of memory per child."""
+        frames = [_frame(self._ask(s.sha, {"op": "copy_canary"}, BLOCK_TIMEOUT_S)) for s in self.subjects]
+        return [wall_s for wall_s, _ in frames]
+
+    def _child(self, sha: str) -> ChildHandle:
+        if sha not in self._children:
+            subject = next(s for s in self.subjects if s.sha == sha)
+            self._children[sha] = self._spawn(subject, self.process)
+            self._whole(sha, subject.hello(), FailureStage.DISCOVER, HELLO_TIMEOUT_S)
+        return self._children[sha]
+
+    def _whole(self, sha: str, message: dict[str, Any], stage: FailureStage, timeout_s: float) -> dict[str, Any]:
+        """Ask something on which the whole subject depends."""
+        try:
+            reply = self._child(sha).request(message, timeout_s=timeout_s)
+        except ChildError as error:
+            failure = RunFailure(stage, FailureKind.PERMANENT, error.reason, error.log_tail)
+            raise SubjectBrokenError(sha, failure) from error
+        if not reply.get("ok"):
+            failure = RunFailure(stage, FailureKind.PERMANENT, str(reply.get("error")), str(reply.get("log_tail", "")))
+            raise SubjectBrokenError(sha, failure)
+        return reply
+
+    def _ask(self, sha: str, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Ask something on which one workload depends."""
+        reply = self._child(sha).request(message, timeout_s=timeout_s)
+        if not reply.get("ok"):
+            raise NotMeasurableError(str(reply.get("kind", "crashed")), str(reply.get("error")))
+        return reply
+
+
+def _frame(reply: dict[str, Any]) -> tuple[float, float]:
+    try:
+        wall_s, cpu_s = reply["canary"]
+        return float(wall_s), float(cpu_s)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ChildGarbageError("the child's canary frame is not two numbers") from error
