@@ -59,3 +59,9 @@ class DeviceError(RunnerError):
     """The device cannot be used now: absent, busy with a foreign process, or a control call hangs."""
 
     kind = FailureKind.TRANSIENT
+
+
+class SandboxError(RunnerError):
+    """A locked-in process could not be started on this machine."""
+
+    kind = FailureKind.TRANSIENT
