@@ -13,6 +13,39 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#ifndef PRIOR
+#define PRIOR 10
+#endif
+#ifndef RUN_SLACK
+#define RUN_SLACK 0.5
+#endif
+#ifndef RHO_MIX
+#define RHO_MIX -1.0
+#endif
+#ifndef RHO_SE
+#define RHO_SE 0.5
+#endif
+#ifndef UNIT_FLOOR
+#define UNIT_FLOOR 0.5
+#endif
+#ifndef VCAP
+#define VCAP 18
+#endif
+#ifndef MIN_SD
+#define MIN_SD 0.75
+#endif
+#ifndef LOCAL_LINE
+#define LOCAL_LINE -1e9
+#endif
+#ifndef TREND_ROUNDS
+#define TREND_ROUNDS 3
+#endif
+#ifndef TREND_Z
+#define TREND_Z 1.0
+#endif
+#ifndef TREND_PEN
+#define TREND_PEN 2.5
+#endif
 
 typedef struct {
     double clip_sd;         /* a residual beyond this many robust sd is a spike */
@@ -57,7 +90,8 @@ typedef struct {
     double *w;              /* 1 / variance of each point */
     double *sw, *swy, *swyy;/* prefix sums, n + 1 */
     double *tmp, *tmp2;
-    double rho, dof;
+    double *clean;          /* spikes pulled in, trend kept */
+    double rho, dof, unit;
 } work;
 
 static int min_i(int a, int b) { return a < b ? a : b; }
@@ -311,6 +345,26 @@ static void residual_facts(const work *k, const int *cuts, int count, double *rh
     *var = c0 / fmax(1, k->n - count - 1);
 }
 
+/* Lag-one correlation from the variogram at lags 1 to 3 (clipped squared differences within segments): for AR(1)
+ * g(k) = s^2 (1 - rho^k), hence (g2 + g3) / g1 = 2 + 2 rho + rho^2. Unlike the correlation of residuals it does not
+ * shrink when too many segments are fitted. */
+static double variogram_rho(const work *k, const int *cuts, int count, double unit) {
+    double g[4] = {0}, cap = VCAP * unit;
+    int pairs[4] = {0};
+    for (int s = 0; s <= count; s++) {
+        int a = s ? cuts[s - 1] : 0, b = s < count ? cuts[s] : k->n;
+        for (int lag = 1; lag <= 3; lag++)
+            for (int i = a + lag; i < b; i++) {
+                double d = k->y[i] - k->y[i - lag];
+                g[lag] += fmin(d * d * k->w[i], cap);
+                pairs[lag]++;
+            }
+    }
+    if (!pairs[3] || g[1] <= 0) return 0;
+    double ratio = (g[2] / pairs[2] + g[3] / pairs[3]) / (g[1] / pairs[1]);
+    return sqrt(fmax(0, ratio - 1)) - 1;
+}
+
 /* variance of the mean of h points with AR(1) correlation, relative to independent points */
 static double inflation_of(double rho, double h) {
     if (rho <= 0) return 1;
@@ -350,6 +404,19 @@ static double rank_z(const work *k, int a, int t, int b, double *buf) {
     return var > 0 ? fabs(sum - mean) / sqrt(var) : 0;
 }
 
+/* Deviate of "all points of the short side lie beyond all but a few of the long side", which needs no shape of the
+ * noise: chance ((beyond + 1) / (long + 1)) ^ short. */
+static double run_z(const work *k, int a, int t, int b) {
+    int left_short = t - a < b - t, up = level(k, t, b) > level(k, a, t);
+    int s0 = left_short ? a : t, s1 = left_short ? t : b, l0 = left_short ? t : a, l1 = left_short ? b : t;
+    double sign = (up != left_short) ? 1 : -1, least = INFINITY;
+    for (int i = s0; i < s1; i++) least = fmin(least, sign * k->y[i]);
+    int beyond = 0;
+    for (int i = l0; i < l1; i++) beyond += sign * k->y[i] >= least;
+    double log_p = (s1 - s0) * log((beyond + 1.0) / (l1 - l0 + 1));
+    return sqrt(fmax(0, -2 * log_p - log(fmax(1, -2 * log_p)) - 0.5));
+}
+
 /* squared error of the best straight line through [a, b) minus that of the step at t */
 static double line_excess(const work *k, int a, int t, int b) {
     double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0, wyy = 0;
@@ -362,14 +429,17 @@ static double line_excess(const work *k, int a, int t, int b) {
     return line - (cost(k, a, t) + cost(k, t, b));
 }
 
+static double needed(const work *k, int h) { return k->set->gate + k->set->scan * log((double)k->n / h); }
+
 static double test(work *k, int a, int t, int b, kw_change *c) {
     const kw_settings *set = k->set;
     a = max_i(a, t - set->reach);
     b = min_i(b, t + set->reach);
     int nl = t - a, nr = b - t, h = min_i(nl, nr);
-    double prior = fmin(10, k->dof);
+    double prior = fmin(PRIOR, k->dof);
+    double pooled = prior * k->unit;
     double wl = k->sw[t] - k->sw[a], wr = k->sw[b] - k->sw[t];
-    double vl = (cost(k, a, t) + prior) / (nl - 1 + prior), vr = (cost(k, t, b) + prior) / (nr - 1 + prior);
+    double vl = (cost(k, a, t) + pooled) / (nl - 1 + prior), vr = (cost(k, t, b) + pooled) / (nr - 1 + prior);
     c->before = level(k, a, t);
     c->after = level(k, t, b);
     double var = vl / wl * inflation_of(k->rho, nl) + vr / wr * inflation_of(k->rho, nr);
@@ -379,13 +449,14 @@ static double test(work *k, int a, int t, int b, kw_change *c) {
         double zr = rank_z(k, a, t, b, k->tmp) / sqrt(inflation_of(k->rho, h));
         if (zr > z) z = zr;
     }
+    if (h < 8 && max_i(nl, nr) >= 25) z = fmin(z, run_z(k, a, t, b) + RUN_SLACK);
     c->index = t; c->n_before = nl; c->n_after = nr;
     c->se = sqrt(var);
     c->z = z;
-    double need = set->gate + set->scan * log((double)k->n / h);
-    double score = z * z / need;
+    double score = z * z / needed(k, h);
     if (fabs(diff) < set->min_effect) score = fmin(score, 0.5 * fabs(diff) / set->min_effect);
-    if (score >= 1 && line_excess(k, a, t, b) < set->line_margin * inflation_of(k->rho, h)) score = 0.9;
+    if (diff * diff * (wl + wr) / (nl + nr) < MIN_SD * MIN_SD * k->unit) score = fmin(score, 0.98);
+    if (score >= 1 && line_excess(k, a, t, b) < LOCAL_LINE * k->unit * inflation_of(k->rho, h)) score = 0.99;
     return score;
 }
 
@@ -443,7 +514,6 @@ static void find_modes(work *k, const double *raw, const int *cuts, int count, k
 }
 
 static int segment(work *k, double pen, int *cand, char *mark, int *cuts, double *total, double inflation) {
-    prefix(k);
     int count = candidates(k, cand, mark, inflation);
     return partition(k, cand, count, pen, cuts, total);
 }
@@ -451,48 +521,96 @@ static int segment(work *k, double pen, int *cand, char *mark, int *cuts, double
 static void measure_levels(const work *k, const int *cuts, int count, kw_level *out) {
     for (int s = 0; s <= count; s++) {
         int a = s ? cuts[s - 1] : 0, b = s < count ? cuts[s] : k->n;
-        out[s] = (kw_level){a, b - a, level(k, a, b), sqrt(inflation_of(k->rho, b - a) / (k->sw[b] - k->sw[a]))};
+        out[s] = (kw_level){a, b - a, level(k, a, b), sqrt(k->unit * inflation_of(k->rho, b - a) / (k->sw[b] - k->sw[a]))};
     }
 }
 
-/* Steps 3 to 6 on the points in k, whose weights are set. */
-static int find_changes(work *k, const double *raw, int *ints, char *mark, kw_change *out, kw_facts *facts) {
-    int n = k->n, *cand = ints, *cuts = ints + n, *other = ints + 2 * n;
-    double pen = k->set->penalty * log(n), total, rho, slope, slope_z, var;
-    int count = segment(k, pen, cand, mark, cuts, &total, 1);
-    residual_facts(k, cuts, count, &rho, &slope, &slope_z, &var);
-    rho = fmin(0.9, fmax(0, rho + (1 + 3 * rho) * (count + 1) / n));
-    double infl = (1 + rho) / (1 - rho);
-    if (fabs(slope_z) > 3.5 * sqrt(infl) && n >= 30) {
-        double total2, rho2, slope2, z2, var2;
-        for (int i = 0; i < n; i++) k->y[i] -= slope * i;
-        int count2 = segment(k, pen, cand, mark, other, &total2, 1);
-        residual_facts(k, other, count2, &rho2, &slope2, &z2, &var2);
-        if (total2 + pen < total) {
-            count = count2;
-            memcpy(cuts, other, count * sizeof(int));
-            facts->slope = slope; facts->slope_z = slope_z / sqrt(infl);
-            rho = fmin(0.9, fmax(0, rho2 + (1 + 3 * rho2) * (count + 1) / n));
-            var = var2;
-        } else {
-            for (int i = 0; i < n; i++) k->y[i] += slope * i;
-            prefix(k);
-        }
-    }
-    infl = (1 + rho) / (1 - rho);
-    k->rho = rho;
-    facts->rho = rho;
-    /* weights are 1 / variance only if the pooled residual variance is 1: never believe less noise than seen */
-    if (var > 1) {
-        for (int i = 0; i < n; i++) k->w[i] /= var;
-        facts->noise_sd *= sqrt(var);
-    }
+static double mixed_rho(double seen, double variogram, int count, int n) {
+    seen += (1 + 3 * seen) * (count + 1) / n;
+    double r = RHO_MIX * fmax(seen, variogram) + (1 - RHO_MIX) * 0.5 * (seen + variogram) + RHO_SE / sqrt(n);
+    if (RHO_MIX > 1) r = seen + RHO_SE / sqrt(n);
+    if (RHO_MIX < 0) r = variogram + RHO_SE / sqrt(n);
+    return fmin(0.9, fmax(0, r));
+}
+
+/* One explanation of the series: steps, with or without a common slope. */
+typedef struct {
+    double slope, rho, unit, error, needed;
+    double more, more_z; /* slope left within the segments */
+    int count, tried, *cuts;
+} model;
+
+static int solve(work *k, model *m, int *cand, char *mark, kw_change *out) {
+    int n = k->n;
+    for (int i = 0; i < n; i++) k->y[i] = k->clean[i] - m->slope * i;
     prefix(k);
-    if (count && (infl > 1.2 || var > 1.05)) count = segment(k, pen * infl, cand, mark, cuts, &total, infl);
-    k->dof = fmax(2, n - count - 1);
-    count = eliminate(k, cuts, count, out);
-    find_modes(k, raw, cuts, count, facts);
-    return count;
+    double pen = k->set->penalty * log(n), total, rho, var;
+    k->rho = 0;
+    m->count = segment(k, pen, cand, mark, m->cuts, &total, 1);
+    residual_facts(k, m->cuts, m->count, &rho, &m->more, &m->more_z, &var);
+    m->unit = k->unit = fmax(UNIT_FLOOR, var);
+    m->rho = k->rho = mixed_rho(rho, variogram_rho(k, m->cuts, m->count, m->unit), m->count, n);
+    m->tried = m->count;
+    double infl = (1 + m->rho) / (1 - m->rho);
+    if (infl * m->unit < 0.95 || (m->count && infl * m->unit > 1.05)) m->count = segment(k, pen * infl * m->unit, cand, mark, m->cuts, &total, infl * m->unit);
+    k->dof = fmax(2, n - m->count - 1);
+    m->count = eliminate(k, m->cuts, m->count, out);
+    residual_facts(k, m->cuts, m->count, &rho, &m->more, &m->more_z, &var);
+    m->error = var * fmax(1, n - m->count - 1);
+    m->needed = 0;
+    for (int i = 0; i < m->count; i++) m->needed += needed(k, min_i(out[i].n_before, out[i].n_after));
+    return m->count;
+}
+
+/* Steps 3 to 6 on the points in k, whose weights are set. */
+static int find_changes(work *k, const double *raw, int *ints, char *mark, kw_change *out, kw_change *spare, kw_facts *facts) {
+    int n = k->n, *cand = ints;
+    model flat = {.cuts = ints + n}, sloped = {.cuts = ints + 2 * n};
+    model *best = &flat;
+    if (solve(k, &flat, cand, mark, out) < 0) return -1;
+    if (flat.tried && n >= 20) {
+        sloped.more = flat.more;
+        sloped.more_z = flat.more_z;
+        model line = {.cuts = ints + 3 * n, .count = 0};
+        k->unit = flat.unit;
+        double rho_, var_;
+        for (int i = 0; i < n; i++) k->y[i] = k->clean[i];
+        prefix(k);
+        residual_facts(k, line.cuts, 0, &rho_, &line.slope, &line.more_z, &var_);
+        for (int round = 0; round < TREND_ROUNDS; round++) {
+            if (solve(k, &line, cand, mark, spare) < 0) return -1;
+            if (fabs(line.more_z) < 0.7) break;
+            line.slope += line.more;
+        }
+        for (int round = 0; round < TREND_ROUNDS && fabs(sloped.more_z) > 0.7; round++) {
+            sloped.slope += sloped.more;
+            if (solve(k, &sloped, cand, mark, spare) < 0) return -1;
+        }
+        if (line.error / flat.unit + line.needed < (sloped.slope != 0 ? sloped.error / flat.unit + sloped.needed : INFINITY)) {
+            solve(k, &line, cand, mark, spare);
+            memcpy(sloped.cuts, line.cuts, line.count * sizeof(int));
+            int *keep = sloped.cuts;
+            sloped = line;
+            sloped.cuts = keep;
+        }
+        double unit = fmin(flat.unit, sloped.unit ? sloped.unit : flat.unit) * (1 + sloped.rho) / (1 - sloped.rho);
+        if (sloped.slope != 0 && sloped.error / unit + sloped.needed + TREND_PEN * k->set->line_margin < flat.error / unit + flat.needed)
+            best = &sloped;
+    }
+    if (best == &sloped) {
+        memcpy(out, spare, sloped.count * sizeof *out);
+        memcpy(flat.cuts, sloped.cuts, sloped.count * sizeof(int));
+    } else if (sloped.slope != 0) {
+        for (int i = 0; i < n; i++) k->y[i] = k->clean[i];
+        prefix(k);
+    }
+    k->rho = best->rho;
+    facts->rho = best->rho;
+    facts->slope = best->slope;
+    facts->noise_sd *= sqrt(best->unit);
+    k->unit = best->unit;
+    find_modes(k, raw, flat.cuts, best->count, facts);
+    return best->count;
 }
 
 /* values: the points in commit order; se: their standard errors on the same scale, or NULL. Writes the changes and the
@@ -504,13 +622,15 @@ int kw_detect(const double *values, const double *se, int n, const kw_settings *
               kw_level *levels, kw_facts *facts) {
     for (int i = 0; i < n; i++)
         if (!(values[i] > 0 && values[i] < INFINITY) || (se && !(se[i] >= 0 && se[i] < INFINITY))) return KW_BAD_POINT - i;
-    double *block = malloc((size_t)(10 * n + 32) * sizeof(double));
-    int *ints = malloc((size_t)(4 * n + 16) * sizeof(int));
+    double *block = malloc((size_t)(10 * n + 36) * sizeof(double));
+    int *ints = malloc((size_t)(5 * n + 16) * sizeof(int));
     char *mark = malloc((size_t)n + 1);
-    if (!block || !ints || !mark) { free(block); free(ints); free(mark); return KW_NO_MEMORY; }
+    kw_change *spare = malloc((size_t)(n / set->min_segment + 1) * sizeof *spare);
+    if (!block || !ints || !mark || !spare) { free(block); free(ints); free(mark); free(spare); return KW_NO_MEMORY; }
     work k = {.n = n, .set = set, .y = block, .w = block + n, .sw = block + 2 * n, .swy = block + 3 * n + 4,
               .swyy = block + 4 * n + 8, .tmp = block + 5 * n + 12, .tmp2 = block + 6 * n + 16};
     double *raw = block + 7 * n + 20, *relative = block + 8 * n + 24;
+    k.clean = block + 9 * n + 28;
     for (int i = 0; i < n; i++) raw[i] = log(values[i]);
     if (se) for (int i = 0; i < n; i++) relative[i] = se[i] / values[i];
     memset(facts, 0, sizeof *facts);
@@ -518,10 +638,11 @@ int kw_detect(const double *values, const double *se, int n, const kw_settings *
     pull_in_spikes(&k, raw, sd);
     facts->se_slope = weigh_points(&k, se ? relative : 0, sd);
     facts->noise_sd = sd;
+    memcpy(k.clean, k.y, n * sizeof(double));
     int count = 0;
-    if (n >= 2 * set->min_segment) count = find_changes(&k, raw, ints, mark, out, facts);
-    else prefix(&k);
+    if (n >= 2 * set->min_segment) count = find_changes(&k, raw, ints, mark, out, spare, facts);
+    else { k.unit = 1; prefix(&k); }
     if (count >= 0) measure_levels(&k, ints + n, count, levels);
-    free(block); free(ints); free(mark);
+    free(block); free(ints); free(mark); free(spare);
     return count;
 }
