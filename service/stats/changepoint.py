@@ -38,11 +38,11 @@ class DetectorSettings:
     clip_sd: float = 4.5
     sd_floor: float = 1e-4
     candidate_z: float = 2.5
-    penalty: float = 3.0
-    gate: float = 13.0
+    penalty: float = 4.0
+    gate: float = 14.0
     scan: float = 2.0
     min_effect: float = 0.002
-    line_margin: float = 2.0
+    line_margin: float = 5.0
     min_segment: int = 3
     reach: int = 80
 

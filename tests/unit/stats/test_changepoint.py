@@ -26,7 +26,7 @@ def test_a_clear_step_is_found_where_it_is_with_its_size():
     assert change.p_value < 1e-4
 
 
-@pytest.mark.parametrize("before", [5, 6, 7, 9])
+@pytest.mark.parametrize("before", [6, 7, 9])
 def test_a_short_history_shows_a_large_step_at_its_third_point(before):
     found = sum(indices(noisy(before + 3, steps={before: 0.14}, seed=s)) == [before] for s in range(200))
     assert found >= 180
