@@ -1,0 +1,70 @@
+"""What the pages are given: the snapshot of the store, the clock, and the doors to the use cases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from service.store.pages import Pages
+
+
+class TriageAction(StrEnum):
+    """What a person may say of a regression; the value is the state it moves to."""
+
+    ACKNOWLEDGE = "acknowledged"
+    EXPECTED = "expected"
+    NOT_REAL = "not_real"
+    FIXED = "fixed"
+
+
+@dataclass(frozen=True, slots=True)
+class TriageRequest:
+    """One decision on one or many regressions, with who made it and why."""
+
+    regression_ids: tuple[int, ...]
+    action: TriageAction
+    actor: str
+    reason: str | None
+    assignee: str | None
+    expires_at: datetime | None
+
+
+class RefusedError(Exception):
+    """A use case said no; the message is a sentence for the person who asked."""
+
+
+class Triage(Protocol):
+    """Carries out a decision, or raises RefusedError."""
+
+    def __call__(self, request: TriageRequest) -> None:
+        """Move every regression of the request, in one transaction."""
+
+
+class BisectionAction(StrEnum):
+    """What a person may do to a search."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    CANCEL = "cancel"
+    RERUN = "rerun"
+
+
+class Steer(Protocol):
+    """Pauses, resumes, cancels or repeats the search of a regression, or raises RefusedError."""
+
+    def __call__(self, *, regression_id: int, action: BisectionAction, actor: str) -> None:
+        """Act on the newest search of this regression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Everything a page may reach. Without `sign_in` and `triage` the site is read-only."""
+
+    pages: Pages
+    now: Callable[[], datetime]
+    sign_in: Callable[[str], str | None] | None = None
+    triage: Triage | None = None
+    steer: Steer | None = None

@@ -1,0 +1,267 @@
+"""The evidence for one regression, gathered in one snapshot: what the page shows and what the JSON gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from dashboards.figures import SampleSide
+from service.store.pages import evidence as rows
+from service.store.pages import regressions as regression_rows
+from service.store.pages import series as series_rows
+from service.store.pages.evidence import BisectionRow, ControlRow, ProbeRow, RangeCommit, SideRow
+from service.store.pages.regressions import AuditRow, NotificationRow, RegressionRow, TouchedSeries
+from service.store.pages.series import SeriesHead
+
+MAX_SAMPLES = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One fact that is not the same on both sides."""
+
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """A vendor-library series beside the regression: `effect` is relative, None where a side was not measured."""
+
+    series_id: int
+    workload: str
+    effect: float | None
+    runs_before: int
+    runs_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A bisection with its batches, and its last belief over `commit_shas` (index 0: no commit of the range)."""
+
+    row: BisectionRow
+    probes: tuple[ProbeRow, ...]
+    belief: tuple[float, ...]
+    culprits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that speaks for or against one regression."""
+
+    row: RegressionRow
+    touched: tuple[TouchedSeries, ...]
+    lead: TouchedSeries | None
+    before: tuple[SideRow, ...]
+    after: tuple[SideRow, ...]
+    commits: tuple[RangeCommit, ...]
+    controls: tuple[Control, ...]
+    searches: tuple[Search, ...]
+    notifications: tuple[NotificationRow, ...]
+    audit: tuple[AuditRow, ...]
+    confirming_s: float
+
+    @property
+    def searching_s(self) -> float:
+        """Device-seconds of all searches."""
+        return sum(search.row.spent_s for search in self.searches)
+
+    @property
+    def cost_s(self) -> float:
+        """Device-seconds spent to confirm and to search."""
+        return self.confirming_s + self.searching_s
+
+    @property
+    def reproduce(self) -> str:
+        """The command that shows the change on any machine with the repository."""
+        head = self.row.culprit_sha or self.row.bad_sha
+        base = f"{head[:12]}~1" if self.row.culprit_sha else self.row.good_sha[:12]
+        kernel = f" --kernel '{self.lead.workload}'" if self.lead else ""
+        return f"kernelwatch compare {base} {head[:12]}{kernel}"
+
+
+def gather(session: Session, regression_id: int) -> Evidence | None:
+    """Read the bundle of one regression, or None if there is none."""
+    row = regression_rows.regression_row(session, regression_id)
+    if row is None:
+        return None
+    touched = regression_rows.touched_series(session, regression_id)
+    searches = _searches(session, regression_id)
+    leading_ids = {search.row.series_id for search in searches}
+    lead = next((one for one in touched if one.series_id in leading_ids), touched[0] if touched else None)
+    commits = _commits(session, row)
+    before, after = _sides(session, row, lead, commits)
+    return Evidence(
+        row=row,
+        touched=touched,
+        lead=lead,
+        before=before,
+        after=after,
+        commits=commits,
+        controls=_controls(session, lead, before, after),
+        searches=searches,
+        notifications=regression_rows.notifications(session, regression_id=regression_id),
+        audit=regression_rows.audit_of(session, subject_type="regression", subject_id=regression_id),
+        confirming_s=rows.confirming_cost_s(session, commit_id=lead.commit_id) if lead else 0.0,
+    )
+
+
+def _commits(session: Session, row: RegressionRow) -> tuple[RangeCommit, ...]:
+    if row.good_position is None or row.bad_position is None:
+        return ()
+    return rows.range_commits(
+        session,
+        repository_id=row.repository_id,
+        good_position=row.good_position,
+        bad_position=row.bad_position,
+    )
+
+
+def _sides(
+    session: Session, row: RegressionRow, lead: TouchedSeries | None, commits: Sequence[RangeCommit]
+) -> tuple[tuple[SideRow, ...], tuple[SideRow, ...]]:
+    """Raw samples of both sides: culprit and its parent where both were measured, else the ends of the change point."""
+    if lead is None:
+        return (), ()
+    index = next((i for i, commit in enumerate(commits) if commit.sha == row.culprit_sha), 0)
+    if index:
+        parent, culprit = commits[index - 1], commits[index]
+        before = rows.side(session, series_id=lead.series_id, commit_id=parent.commit_id)
+        after = rows.side(session, series_id=lead.series_id, commit_id=culprit.commit_id)
+        if before and after:
+            return before, after
+    return (
+        rows.side(session, series_id=lead.series_id, commit_id=lead.previous_commit_id),
+        rows.side(session, series_id=lead.series_id, commit_id=lead.commit_id),
+    )
+
+
+def _controls(
+    session: Session, lead: TouchedSeries | None, before: Sequence[SideRow], after: Sequence[SideRow]
+) -> tuple[Control, ...]:
+    if lead is None or not before or not after:
+        return ()
+    head = series_rows.series_head(session, lead.series_id)
+    beside: dict[int, SeriesHead] = (
+        {control.series_id: control for control in series_rows.controls_beside(session, head)} if head else {}
+    )
+    if not beside:
+        return ()
+    measured = rows.control_sides(
+        session, series_ids=beside, good_commit_id=before[0].commit_id, bad_commit_id=after[0].commit_id
+    )
+    return tuple(
+        Control(
+            series_id=one.series_id,
+            workload=beside[one.series_id].workload,
+            effect=_ratio(one),
+            runs_before=one.runs_before,
+            runs_after=one.runs_after,
+        )
+        for one in measured
+    )
+
+
+def _ratio(control: ControlRow) -> float | None:
+    if not control.before_s or control.after_s is None:
+        return None
+    return control.after_s / control.before_s - 1
+
+
+def _searches(session: Session, regression_id: int) -> tuple[Search, ...]:
+    found = rows.bisections_of(session, regression_id)
+    probes = rows.probes_of(session, [row.bisection_id for row in found]) if found else ()
+    return tuple(
+        _search(row, tuple(probe for probe in probes if probe.bisection_id == row.bisection_id)) for row in found
+    )
+
+
+def _search(row: BisectionRow, probes: tuple[ProbeRow, ...]) -> Search:
+    outcome = row.outcome or {}
+    beliefs = [probe.posterior for probe in probes if probe.posterior]
+    belief = tuple(beliefs[-1]) if beliefs else ()
+    named = [position for position in outcome.get("positions", []) if 0 < position < len(row.commit_shas)]
+    culprits = tuple(row.commit_shas[position] for position in named)
+    return Search(row=row, probes=probes, belief=belief, culprits=culprits)
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """The facts that differ, by name; a fact that one side lacks is shown as missing."""
+    missing = "missing"
+    return [
+        Difference(name=name, before=str(before.get(name, missing)), after=str(after.get(name, missing)))
+        for name in sorted({*before, *after})
+        if before.get(name, missing) != after.get(name, missing)
+    ]
+
+
+def environment_differences(before: Sequence[SideRow], after: Sequence[SideRow]) -> list[Difference]:
+    """How the newest measurements' machines differ; empty when they are the same."""
+    if not before or not after:
+        return []
+    return differences(before[0].facts or {}, after[0].facts or {})
+
+
+def code_differences(before: Sequence[SideRow], after: Sequence[SideRow]) -> list[Difference]:
+    """How machine code, result and static facts differ."""
+    if not before or not after:
+        return []
+    sides = [
+        {
+            "machine code": (side.code_hash or "unknown")[:16],
+            "result": (side.output_hash or "unknown")[:16],
+            **side.static_facts,
+        }
+        for side in (before[0], after[0])
+    ]
+    return differences(*sides)
+
+
+def same_code(before: Sequence[SideRow], after: Sequence[SideRow]) -> bool:
+    """Whether both sides ran the same machine code."""
+    return bool(before and after and before[0].code_hash and before[0].code_hash == after[0].code_hash)
+
+
+def canary_shift(before: Sequence[SideRow], after: Sequence[SideRow]) -> float | None:
+    """How much the canary moved between the sides, relative; the machine's part of the change."""
+    middles = [_canary_s(side) for side in (before, after)]
+    if middles[0] is None or middles[1] is None:
+        return None
+    return middles[1] / middles[0] - 1
+
+
+def _canary_s(sides: Sequence[SideRow]) -> float | None:
+    figures = [
+        canary
+        for side in sides
+        for canary in (side.block_canary_cpu_s if side.clock == "cpu" else side.block_canary_wall_s)
+        if canary > 0
+    ]
+    return median(figures) if figures else None
+
+
+def sample_side(name: str, sides: Sequence[SideRow]) -> SampleSide:
+    """Every raw sample of one side on the figure's clock; each process of each run has its own lane."""
+    samples: list[float] = []
+    lanes: list[int] = []
+    numbered: dict[tuple[int, int], int] = {}
+    for side in sides:
+        raw = side.cpu_s if side.clock == "cpu" else side.wall_s
+        start = 0
+        for size, process in zip(side.block_size, side.block_process, strict=False):
+            lane = numbered.setdefault((side.measurement_id, process), len(numbered))
+            block = raw[start : start + size]
+            samples += block
+            lanes += [lane] * len(block)
+            start += size
+    return SampleSide(
+        name=name,
+        sha=sides[0].sha if sides else "",
+        samples_s=tuple(samples[:MAX_SAMPLES]),
+        processes=tuple(lanes[:MAX_SAMPLES]),
+    )

@@ -1,0 +1,150 @@
+"""The fleet: runners, and what waits in each pool; and the figures of the health page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, literal, select, true
+from sqlalchemy.orm import Session
+
+from service.domain.states import BisectionState, NotificationState, RunState
+from service.store.pages.snapshot import fetch, fetch_one
+from service.store.tables import Bisection, Notification, Run, Runner, WebhookDelivery
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerRow:
+    """A device host, what it is doing, and its last finished run."""
+
+    runner_id: int
+    name: str
+    pool: str
+    device: str
+    comparable_key: str
+    facts: dict[str, Any]
+    heartbeat_at: datetime | None
+    quarantined_at: datetime | None
+    quarantine_reason: str | None
+    created_at: datetime
+    current_run_id: int | None
+    current_stage: str | None
+    done: int | None
+    total: int | None
+    last_run_id: int | None
+    last_finished_at: datetime | None
+
+
+def runner_rows(session: Session) -> tuple[RunnerRow, ...]:
+    """All runners by pool and name."""
+    current = (
+        select(Run.id, Run.stage, Run.done, Run.total)
+        .where(
+            Run.runner_id == Runner.id,
+            Run.state.in_([RunState.LEASED.value, RunState.MEASURING.value]),
+        )
+        .order_by(Run.id.desc())
+        .limit(1)
+        .lateral("current_run")
+    )
+    last = (
+        select(Run.id, Run.finished_at)
+        .where(Run.runner_id == Runner.id, Run.finished_at.is_not(None))
+        .order_by(Run.id.desc())
+        .limit(1)
+        .lateral("last_run")
+    )
+    statement = (
+        select(
+            Runner.id.label("runner_id"),
+            Runner.name,
+            Runner.pool,
+            Runner.device,
+            Runner.comparable_key,
+            Runner.facts,
+            Runner.heartbeat_at,
+            Runner.quarantined_at,
+            Runner.quarantine_reason,
+            Runner.created_at,
+            current.c.id.label("current_run_id"),
+            current.c.stage.label("current_stage"),
+            current.c.done,
+            current.c.total,
+            last.c.id.label("last_run_id"),
+            last.c.finished_at.label("last_finished_at"),
+        )
+        .join(current, true(), isouter=True)
+        .join(last, true(), isouter=True)
+        .order_by(Runner.pool, Runner.name)
+    )
+    return fetch(session, statement, RunnerRow)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """How much waits in a pool, and since when."""
+
+    pool: str
+    queued: int
+    oldest_queued_at: datetime | None
+
+
+def queue_by_pool(session: Session) -> tuple[PoolRow, ...]:
+    """The queued runs by pool."""
+    statement = (
+        select(
+            Run.pool,
+            func.count(literal(1)).label("queued"),
+            func.min(Run.created_at).label("oldest_queued_at"),
+        )
+        .where(Run.state == RunState.QUEUED.value)
+        .group_by(Run.pool)
+        .order_by(Run.pool)
+    )
+    return fetch(session, statement, PoolRow)
+
+
+@dataclass(frozen=True, slots=True)
+class HealthRow:
+    """What can go quietly wrong, counted at one moment."""
+
+    queued: int
+    running: int
+    expired_leases: int
+    unsent: int
+    failed_messages: int
+    unhandled_deliveries: int
+    running_bisections: int
+    last_delivery_at: datetime | None
+    last_report_at: datetime | None
+
+
+def health_row(session: Session, now: datetime) -> HealthRow:
+    """Count what waits, what is late and what has failed."""
+    held = Run.state.in_([RunState.LEASED.value, RunState.MEASURING.value])
+    count = func.count(literal(1))
+    statement = select(
+        select(count).where(Run.state == RunState.QUEUED.value).scalar_subquery().label("queued"),
+        select(count).select_from(Run).where(held).scalar_subquery().label("running"),
+        select(count).where(held, Run.lease_until < now).scalar_subquery().label("expired_leases"),
+        select(count)
+        .where(Notification.state.in_([NotificationState.PENDING.value, NotificationState.SENDING.value]))
+        .scalar_subquery()
+        .label("unsent"),
+        select(count)
+        .where(Notification.state == NotificationState.FAILED.value)
+        .scalar_subquery()
+        .label("failed_messages"),
+        select(count).where(WebhookDelivery.handled_at.is_(None)).scalar_subquery().label("unhandled_deliveries"),
+        select(count)
+        .where(Bisection.state == BisectionState.RUNNING.value)
+        .scalar_subquery()
+        .label("running_bisections"),
+        select(func.max(WebhookDelivery.received_at)).scalar_subquery().label("last_delivery_at"),
+        select(func.max(Run.finished_at)).scalar_subquery().label("last_report_at"),
+    )
+    found = fetch_one(session, statement, HealthRow)
+    if found is None:
+        raise RuntimeError("a select without FROM returns one row")
+    return found

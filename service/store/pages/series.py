@@ -1,0 +1,236 @@
+"""One series: its identity, its figures in first-parent order, and the change points found in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, select
+from sqlalchemy.orm import Session, aliased
+
+from service.store.pages.snapshot import fetch, fetch_one
+from service.store.tables import (
+    Benchmark,
+    ChangePoint,
+    Environment,
+    GitCommit,
+    Measurement,
+    Regression,
+    Repository,
+    Run,
+    Series,
+    Workload,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesHead:
+    """What a series is: the typed key whose every part must match for two figures to be compared."""
+
+    series_id: int
+    repository_id: int
+    repository: str
+    family: str
+    benchmark: str
+    version: int
+    workload: str
+    axes: dict[str, Any]
+    flops: float
+    bytes: float
+    metric: str
+    better: str
+    pool: str
+    control: bool
+    comparable_key: str
+    harness_epoch: int
+    predecessor_id: int | None
+    successor_id: int | None
+    verdict: str | None
+    verdict_reason: str | None
+    detection: dict[str, Any]
+    detected_at: datetime | None
+
+
+def _identity() -> Select[*tuple[Any, ...]]:
+    successor = aliased(Series)
+    successor_id = (
+        select(successor.id)
+        .where(successor.predecessor_id == Series.id)
+        .order_by(successor.id.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    return (
+        select(
+            Series.id.label("series_id"),
+            Series.repository_id,
+            Repository.name.label("repository"),
+            Benchmark.family,
+            Benchmark.name.label("benchmark"),
+            Benchmark.version,
+            Workload.key.label("workload"),
+            Workload.axes,
+            Workload.flops,
+            Workload.bytes,
+            Series.metric,
+            Series.direction.label("better"),
+            Series.pool,
+            Benchmark.control,
+            Series.comparable_key,
+            Series.harness_epoch,
+            Series.predecessor_id,
+            successor_id.label("successor_id"),
+            Series.verdict,
+            Series.verdict_reason,
+            Series.detection,
+            Series.detected_at,
+        )
+        .join(Workload, Workload.id == Series.workload_id)
+        .join(Benchmark, Benchmark.id == Workload.benchmark_id)
+        .join(Repository, Repository.id == Series.repository_id)
+    )
+
+
+def series_head(session: Session, series_id: int) -> SeriesHead | None:
+    """The series with this id, or None."""
+    return fetch_one(session, _identity().where(Series.id == series_id), SeriesHead)
+
+
+def controls_beside(session: Session, head: SeriesHead) -> tuple[SeriesHead, ...]:
+    """Vendor-library series of the same family, pool and environment: what must not move when only our code did."""
+    statement = _identity().where(
+        Series.repository_id == head.repository_id,
+        Benchmark.family == head.family,
+        Benchmark.control,
+        Series.pool == head.pool,
+        Series.comparable_key == head.comparable_key,
+        Series.harness_epoch == head.harness_epoch,
+        Series.id != head.series_id,
+    )
+    return fetch(session, statement.order_by(Workload.key).limit(20), SeriesHead)
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRow:
+    """One measurement of the series, without its samples. `position` is None off the first-parent line."""
+
+    measurement_id: int
+    commit_id: int
+    sha: str
+    position: int | None
+    subject: str
+    author: str
+    committed_at: datetime
+    status: str
+    error: str | None
+    value_s: float | None
+    half_width_s: float | None
+    spread: float | None
+    n: int
+    clock: str
+    flags: list[str]
+    code_hash: str | None
+    run_id: int
+    run_reason: str
+    device: str | None
+    fingerprint: str | None
+    measured_at: datetime
+
+
+def figures_of(session: Session, series_id: int) -> tuple[FigureRow, ...]:
+    """Every measurement of a series in first-parent order; those off the line come last."""
+    statement = (
+        select(
+            Measurement.id.label("measurement_id"),
+            Measurement.commit_id,
+            GitCommit.sha,
+            GitCommit.position,
+            GitCommit.subject,
+            GitCommit.author,
+            GitCommit.committed_at,
+            Measurement.status,
+            Measurement.error,
+            Measurement.value_s,
+            Measurement.half_width_s,
+            Measurement.spread,
+            Measurement.n,
+            Measurement.clock,
+            Measurement.flags,
+            Measurement.code_hash,
+            Measurement.run_id,
+            Run.reason.label("run_reason"),
+            Environment.device,
+            Environment.fingerprint,
+            Measurement.measured_at,
+        )
+        .join(GitCommit, GitCommit.id == Measurement.commit_id)
+        .join(Run, Run.id == Measurement.run_id)
+        .join(Environment, Environment.id == Run.environment_id, isouter=True)
+        .where(Measurement.series_id == series_id)
+        .order_by(GitCommit.position.asc().nulls_last(), Measurement.id)
+    )
+    return fetch(session, statement, FigureRow)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """A change point of a series, and the regression it belongs to."""
+
+    change_point_id: int
+    series_id: int
+    commit_id: int
+    sha: str
+    position: int | None
+    subject: str
+    previous_sha: str
+    direction: str
+    before_s: float
+    after_s: float
+    effect: float
+    effect_low: float
+    effect_high: float
+    z: float
+    p_value: float
+    detector: str
+    detector_version: int
+    confirmed_at: datetime | None
+    withdrawn_at: datetime | None
+    regression_id: int | None
+    regression_state: str | None
+
+
+def changes_of(session: Session, series_id: int) -> tuple[ChangeRow, ...]:
+    """The change points of a series in first-parent order, withdrawn ones included."""
+    previous = aliased(GitCommit)
+    statement = (
+        select(
+            ChangePoint.id.label("change_point_id"),
+            ChangePoint.series_id,
+            ChangePoint.commit_id,
+            GitCommit.sha,
+            GitCommit.position,
+            GitCommit.subject,
+            previous.sha.label("previous_sha"),
+            ChangePoint.direction,
+            ChangePoint.before_s,
+            ChangePoint.after_s,
+            ChangePoint.effect,
+            ChangePoint.effect_low,
+            ChangePoint.effect_high,
+            ChangePoint.z,
+            ChangePoint.p_value,
+            ChangePoint.detector,
+            ChangePoint.detector_version,
+            ChangePoint.confirmed_at,
+            ChangePoint.withdrawn_at,
+            ChangePoint.regression_id,
+            Regression.state.label("regression_state"),
+        )
+        .join(GitCommit, GitCommit.id == ChangePoint.commit_id)
+        .join(previous, previous.id == ChangePoint.previous_commit_id)
+        .join(Regression, Regression.id == ChangePoint.regression_id, isouter=True)
+        .where(ChangePoint.series_id == series_id)
+        .order_by(GitCommit.position.asc().nulls_last(), ChangePoint.id)
+    )
+    return fetch(session, statement, ChangeRow)
