@@ -10,10 +10,12 @@ from urllib.parse import urlsplit
 from flask import abort, current_app, flash, redirect, render_template, request, session, url_for
 from werkzeug.wrappers import Response
 
+from dashboards import formats
 from dashboards.desk import BisectionAction, Desk, RefusedError, TriageAction, TriageRequest
 
 CSRF_KEY, PERSON_KEY = "csrf", "person"
 MAX_BULK = 1_000
+MAX_REFUSALS_SHOWN = 5
 
 
 class ForbiddenError(Exception):
@@ -96,12 +98,14 @@ def triage(desk: Desk) -> Response:
     target = local_path(request.form.get("next"))
     try:
         wanted = _triage_request(actor, desk.now())
-        desk.triage(wanted)
+        outcome = desk.triage(wanted)
     except (RefusedError, ValueError) as refusal:
         flash(str(refusal), "refused")
         return redirect(target, code=303)
-    count = len(wanted.regression_ids)
-    flash(f"{count} {'regression' if count == 1 else 'regressions'}: {wanted.action.replace('_', ' ')}.", "done")
+    if outcome.moved:
+        flash(f"{formats.plural(outcome.moved, 'regression')}: {formats.sentence(wanted.action)}.", "done")
+    for regression_id, why in list(outcome.refused.items())[:MAX_REFUSALS_SHOWN]:
+        flash(f"#{regression_id} stays as it is: {why}.", "refused")
     return redirect(target, code=303)
 
 

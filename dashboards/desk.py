@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -36,11 +36,19 @@ class RefusedError(Exception):
     """A use case said no; the message is a sentence for the person who asked."""
 
 
-class Triage(Protocol):
-    """Carries out a decision, or raises RefusedError."""
+@dataclass(frozen=True, slots=True)
+class TriageOutcome:
+    """How many regressions moved, and why the others did not."""
 
-    def __call__(self, request: TriageRequest) -> None:
-        """Move every regression of the request, in one transaction."""
+    moved: int
+    refused: Mapping[int, str]
+
+
+class Triage(Protocol):
+    """Carries out a decision; raises ValueError or RefusedError with a sentence if it lacks something."""
+
+    def __call__(self, request: TriageRequest) -> TriageOutcome:
+        """Move every regression of the request that may move, in one transaction."""
 
 
 class BisectionAction(StrEnum):

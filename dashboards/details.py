@@ -22,7 +22,7 @@ from service.domain.states import OPEN_REGRESSION_STATES
 from service.store.pages import regressions as regression_rows
 from service.store.pages import runs as run_rows
 from service.store.pages import series as series_rows
-from service.store.pages.series import ChangeRow, FigureRow, SeriesHead
+from service.store.pages.series import ChangeRow, FailedRunRow, FigureRow, SeriesHead
 
 Z95 = 1.959964
 ROWS_SHOWN = 200
@@ -71,11 +71,22 @@ def chart_points(rows: Sequence[FigureRow]) -> list[ChartPoint]:
     return drawn
 
 
-def chart_failures(rows: Sequence[FigureRow]) -> list[ChartFailure]:
+def chart_failures(rows: Sequence[FigureRow], failed_runs: Sequence[FailedRunRow] = ()) -> list[ChartFailure]:
     """The commits of the line that have no good measurement at all, with the newest reason."""
     good = {row.commit_id for row in rows if row.status == MeasurementStatus.OK.value}
     failed = {row.commit_id: row for row in rows if row.commit_id not in good and row.position is not None}
+    first = min((row.position for row in rows if row.position is not None), default=0)
+    whole = {run.commit_id: run for run in reversed(failed_runs) if run.commit_id not in good and run.position >= first}
     return [
+        ChartFailure(
+            position=run.position,
+            sha=run.sha,
+            subject=run.subject,
+            reason=f"{run.stage or 'run'} failed: {run.reason or 'no reason given'}",
+        )
+        for commit_id, run in whole.items()
+        if commit_id not in failed
+    ] + [
         ChartFailure(
             position=row.position or 0,
             sha=row.sha,
@@ -105,9 +116,16 @@ def chart_changes(changes: Sequence[ChangeRow], head: SeriesHead) -> list[ChartC
     ]
 
 
-def history_figure(rows: Sequence[FigureRow], changes: Sequence[ChangeRow], head: SeriesHead) -> Figure:
+def history_figure(
+    rows: Sequence[FigureRow],
+    changes: Sequence[ChangeRow],
+    head: SeriesHead,
+    *,
+    failed_runs: Sequence[FailedRunRow] = (),
+) -> Figure:
     """The chart of a series from its rows."""
-    return series_figure(chart_points(rows), chart_changes(changes, head), chart_failures(rows), metric=head.metric)
+    failures = chart_failures(rows, failed_runs)
+    return series_figure(chart_points(rows), chart_changes(changes, head), failures, metric=head.metric)
 
 
 def series(desk: Desk, series_id: int) -> str:
@@ -119,6 +137,7 @@ def series(desk: Desk, series_id: int) -> str:
         rows = series_rows.figures_of(session, series_id)
         changes = series_rows.changes_of(session, series_id)
         controls = series_rows.controls_beside(session, head)
+        failed_runs = series_rows.failed_runs_beside(session, head)
     ok = [row for row in rows if row.status == MeasurementStatus.OK.value and row.value_s]
     open_ids = {
         change.regression_id
@@ -134,7 +153,7 @@ def series(desk: Desk, series_id: int) -> str:
         controls=controls,
         last=ok[-1] if ok else None,
         open_ids=sorted(open_ids - {None}, key=str),
-        chart_json=embedded(history_figure(rows, changes, head)) if rows else None,
+        chart_json=embedded(history_figure(rows, changes, head, failed_runs=failed_runs)) if rows else None,
         detection=detection_facts(head.detection),
     )
 

@@ -134,11 +134,21 @@ def _sides(
         before = rows.side(session, series_id=lead.series_id, commit_id=parent.commit_id)
         after = rows.side(session, series_id=lead.series_id, commit_id=culprit.commit_id)
         if before and after:
-            return before, after
-    return (
+            return _interleaved(before, after)
+    return _interleaved(
         rows.side(session, series_id=lead.series_id, commit_id=lead.previous_commit_id),
         rows.side(session, series_id=lead.series_id, commit_id=lead.commit_id),
     )
+
+
+def _interleaved(
+    before: tuple[SideRow, ...], after: tuple[SideRow, ...]
+) -> tuple[tuple[SideRow, ...], tuple[SideRow, ...]]:
+    """Keep the runs that measured both sides, if there are any: only they had the same machine at the same time."""
+    both = {side.run_id for side in before} & {side.run_id for side in after}
+    if not both:
+        return before, after
+    return tuple(side for side in before if side.run_id in both), tuple(side for side in after if side.run_id in both)
 
 
 def _controls(

@@ -29,23 +29,21 @@ class Certainty(StrEnum):
     UNSURE = "not sure"
 
 
-def certainty(*, low: float, high: float, p_value: float | None, confirmed: bool) -> Certainty:
+def certainty(*, low: float, high: float, confirmed: bool) -> Certainty:
     """Say how sure a change is.
 
-    Certain: an interval clear of zero and a confirming re-run, or p below one in a million. Likely: the interval is
-    clear of zero. Otherwise not sure, however large the effect looks.
+    Certain: the interval is clear of zero and an interleaved re-run of both commits confirmed it. Likely: the interval
+    is clear of zero. Otherwise not sure, however large the effect looks.
     """
     if not low * high > 0:
         return Certainty.UNSURE
-    if confirmed or (p_value is not None and p_value < 1e-6):
-        return Certainty.CERTAIN
-    return Certainty.LIKELY
+    return Certainty.CERTAIN if confirmed else Certainty.LIKELY
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
     """The unit in which a time reads best: (seconds in one unit, its symbol)."""
     for size, symbol in _TIME_UNITS:
-        if abs(seconds) >= size * 0.9995:
+        if abs(seconds) >= size * 0.99995:
             return size, symbol
     return _TIME_UNITS[-1]
 
@@ -56,7 +54,8 @@ def digits(value: float, *, significant: int = 4) -> str:
         return NOTHING
     if value == 0:
         return "0"
-    places = max(0, significant - 1 - math.floor(math.log10(abs(value))))
+    exponent = int(f"{value:.{significant - 1}e}".partition("e")[2])  # after rounding: 0.99996 has the exponent 0
+    places = max(0, significant - 1 - exponent)
     return f"{value:,.{min(places, 12)}f}".replace(",", THIN).replace("-", MINUS)
 
 

@@ -14,8 +14,9 @@ from typing import Any
 from flask import Blueprint, Response, render_template, request
 from markupsafe import Markup
 
-from dashboards import actions, details, evidence_page, formats, lists, sparkline
+from dashboards import actions, details, evidence_page, formats, lists
 from dashboards.desk import Desk, Steer, Triage
+from dashboards.figures import belief_bars, sparkline
 from service.contract import MeasurementStatus
 from service.store.pages import Pages
 from service.store.pages.evidence import ProbeRow
@@ -88,7 +89,7 @@ def spark_of(row: SeriesRow) -> Markup:
         good = value if status == MeasurementStatus.OK.value else None
         by_commit[commit_id] = by_commit.get(commit_id) if good is None else good
     changed = set(row.change_commit_ids or ())
-    drawn = sparkline.sparkline(
+    drawn = sparkline(
         list(by_commit.values()),
         changed=[index for index, commit_id in enumerate(by_commit) if commit_id in changed],
         state=row.state,
@@ -100,7 +101,7 @@ def spark_of(row: SeriesRow) -> Markup:
 def belief_of(probe: ProbeRow) -> Markup:
     """The belief after one batch as bars, without the first entry (no commit of the range)."""
     measured = {position - 1 for position in (probe.position, *probe.partners)}
-    drawn = sparkline.belief_bars((probe.posterior or [])[1:], probed=measured, label=f"after batch {probe.seq}")
+    drawn = belief_bars((probe.posterior or [])[1:], probed=measured, label=f"after batch {probe.seq}")
     return Markup(drawn)  # noqa: S704  # numbers and escaped words only
 
 

@@ -74,6 +74,7 @@ def runner_rows(session: Session) -> tuple[RunnerRow, ...]:
             last.c.id.label("last_run_id"),
             last.c.finished_at.label("last_finished_at"),
         )
+        .select_from(Runner)
         .join(current, true(), isouter=True)
         .join(last, true(), isouter=True)
         .order_by(Runner.pool, Runner.name)

@@ -37,6 +37,7 @@ class SeriesState(StrEnum):
 
     REGRESSED = "regressed"
     FAILING = "failing"
+    SUSPECTED = "suspected"
     UNGUARDED = "unguarded"
     IMPROVED = "improved"
     QUIET = "quiet"
@@ -122,7 +123,9 @@ def living_series(*, repository: str = "", query: str = "") -> CTE:
         (and_(latest.c.status.is_not(None), latest.c.status != MeasurementStatus.OK.value), SeriesState.FAILING.value),
         (change.c.direction == Direction.IMPROVEMENT.value, SeriesState.IMPROVED.value),
         (latest.c.status.is_(None), SeriesState.UNGUARDED.value),
+        (Benchmark.control, SeriesState.QUIET.value),
         (Series.verdict.is_(None), SeriesState.UNGUARDED.value),
+        (Series.verdict == "suspected", SeriesState.SUSPECTED.value),
         (Series.verdict.in_(["cannot_tell", "not_comparable", "bimodal"]), SeriesState.UNGUARDED.value),
         (Series.detection["noise"].as_float() > LOUD_FLOOR, SeriesState.UNGUARDED.value),
         else_=SeriesState.QUIET.value,
@@ -152,6 +155,7 @@ def living_series(*, repository: str = "", query: str = "") -> CTE:
             latest.c.error.label("last_error"),
             latest.c.sha.label("last_sha"),
         )
+        .select_from(Series)
         .join(Workload, Workload.id == Series.workload_id)
         .join(Benchmark, Benchmark.id == Workload.benchmark_id)
         .join(Repository, Repository.id == Series.repository_id)
@@ -193,6 +197,7 @@ def series_rows(
         .where(Measurement.series_id == chosen.c.series_id, GitCommit.position.is_not(None))
         .order_by(Measurement.commit_id.desc(), Measurement.id.desc())
         .limit(SPARK_POINTS)
+        .correlate(chosen)  # through two levels: automatic correlation sees only the next one
         .lateral("recent")
     )
     spark = (
@@ -217,6 +222,7 @@ def series_rows(
             spark.c.commit_ids,
             steps.c.change_commit_ids,
         )
+        .select_from(chosen)
         .join(spark, true(), isouter=True)
         .join(steps, true(), isouter=True)
         .order_by(chosen.c.repository, chosen.c.family, chosen.c.benchmark, chosen.c.workload, chosen.c.series_id)

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, aliased
 
+from service.domain.states import RunState
 from service.store.pages.snapshot import fetch, fetch_one
 from service.store.tables import (
     Benchmark,
@@ -234,3 +235,41 @@ def changes_of(session: Session, series_id: int) -> tuple[ChangeRow, ...]:
         .order_by(GitCommit.position.asc().nulls_last(), ChangePoint.id)
     )
     return fetch(session, statement, ChangeRow)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRunRow:
+    """A run of this pool that failed as a whole: no series of its commit got a figure from it."""
+
+    run_id: int
+    commit_id: int
+    sha: str
+    position: int
+    subject: str
+    stage: str | None
+    reason: str | None
+
+
+def failed_runs_beside(session: Session, head: SeriesHead, *, limit: int = 500) -> tuple[FailedRunRow, ...]:
+    """The newest failed runs of the series' repository and pool, for the marks on its chart."""
+    statement = (
+        select(
+            Run.id.label("run_id"),
+            Run.commit_id,
+            GitCommit.sha,
+            GitCommit.position,
+            GitCommit.subject,
+            Run.failure_stage.label("stage"),
+            Run.failure_reason.label("reason"),
+        )
+        .join(GitCommit, GitCommit.id == Run.commit_id)
+        .where(
+            Run.repository_id == head.repository_id,
+            Run.pool == head.pool,
+            Run.state == RunState.FAILED.value,
+            GitCommit.position.is_not(None),
+        )
+        .order_by(Run.id.desc())
+        .limit(limit)
+    )
+    return fetch(session, statement, FailedRunRow)

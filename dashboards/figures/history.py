@@ -1,9 +1,4 @@
-"""Pure figures: data in, validated Plotly figures out.
-
-Colours are CSS variables (`var(--line)`); the page's script resolves them, so one figure serves light and dark.
-Lines, not clouds: plotly.js draws markers ten times slower, so they stand only where something happened, and more
-than `MAX_POINTS` figures are thinned without losing an extreme or a marked point.
-"""
+"""The history of one series as a chart."""
 
 from __future__ import annotations
 
@@ -15,11 +10,9 @@ from typing import Any
 import plotly.graph_objects as go
 
 from dashboards import formats
+from dashboards.figures.base import AXIS, MAX_POINTS, layout_of, plain, span_of, unit_of
 
-MAX_POINTS = 2_000
 MARKERS_UP_TO = 120
-MAX_SAMPLES_DRAWN = 400
-MIN_SPAN = 0.06
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +53,6 @@ class ChartFailure:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SampleSide:
-    """Raw samples of one side in seconds, in the order they were taken, with the process each ran in."""
-
-    name: str
-    sha: str
-    samples_s: tuple[float, ...]
-    processes: tuple[int, ...]
-
-
 def thin(points: Sequence[ChartPoint], keep: Collection[int], limit: int = MAX_POINTS) -> list[ChartPoint]:
     """Thin points to about `limit`: per bucket the first, lowest, highest and last, and every position in `keep`.
 
@@ -97,130 +80,22 @@ def series_figure(
 ) -> go.Figure:
     """The history of one series: interval band, line, level of each segment, marked changes and failed commits."""
     shown = thin(points, {change.position for change in changes})
-    size, unit = _unit([point.value_s for point in shown], metric)
-    low, high = _span([point.value_s / size for point in shown])
+    size, unit = unit_of([point.value_s for point in shown], metric)
+    low, high = span_of([point.value_s / size for point in shown])
     data: list[dict[str, Any]] = []
     if shown:
         data += [*_band(shown, size), _line(shown, size, unit)]
         data += _levels(points, changes, size)
     data += [_marks(changes, size)] if changes else []
     data += [_failures(failures, low)] if failures else []
-    layout = _layout(
+    layout = layout_of(
         height=380,
         xaxis=_commit_axis([*shown, *failures]),
-        yaxis={"title": {"text": unit}, "range": [low, high], **_AXIS},
+        yaxis={"title": {"text": unit}, "range": [low, high], **AXIS},
     )
     layout["shapes"] = [_step_line(change) for change in changes]
-    layout["annotations"] = [_step_label(change, size, high) for change in changes]
+    layout["annotations"] = [_step_label(change) for change in changes]
     return go.Figure(data=data, layout=layout)
-
-
-def samples_figure(before: SampleSide, after: SampleSide) -> go.Figure:
-    """Both sides of a change: the empirical distribution of every raw sample, and the samples themselves below.
-
-    The curve is F(x) = share of samples at or below x; nothing is smoothed or averaged.
-    """
-    size, unit = _unit([*before.samples_s, *after.samples_s], "time")
-    data: list[dict[str, Any]] = []
-    for row, (side, colour) in enumerate(((before, "var(--before)"), (after, "var(--after)"))):
-        if not side.samples_s:
-            continue
-        ordered = sorted(sample / size for sample in side.samples_s)
-        ranks = [(i + 1) / len(ordered) for i in range(len(ordered))]
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": f"{side.name} {formats.short(side.sha)} (n = {len(ordered)})",
-                "x": _every(ordered),
-                "y": _every(ranks),
-                "line": {"color": colour, "width": 2, "shape": "hv"},
-                "hovertemplate": f"%{{y:.0%}} at or below %{{x:.4g}} {unit}<extra>{side.name}</extra>",
-            }
-        )
-        data.append(_strip(side, size, unit, row=row, colour=colour))
-    layout = _layout(
-        height=360,
-        xaxis={"title": {"text": f"raw launch time, {unit}"}, "anchor": "y2", **_AXIS},
-        yaxis={"title": {"text": "share of samples"}, "domain": [0.34, 1], "tickformat": ".0%", **_AXIS},
-    )
-    layout["yaxis2"] = {"domain": [0, 0.24], "range": [1.6, -0.6], **_AXIS, "showgrid": False}
-    layout["yaxis2"] |= {"tickvals": [0, 1], "ticktext": [before.name, after.name]}
-    layout["showlegend"] = True
-    layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
-    return go.Figure(data=data, layout=layout)
-
-
-def posterior_figure(shas: Sequence[str], posterior: Sequence[float], *, culprit: str | None = None) -> go.Figure:
-    """The belief of a bisection: one bar per candidate commit, in first-parent order."""
-    colours = ["var(--after)" if sha == culprit else "var(--line)" for sha in shas]
-    data = [
-        {
-            "type": "bar",
-            "x": list(range(len(shas))),
-            "y": list(posterior),
-            "marker": {"color": colours, "line": {"width": 0}},
-            "customdata": [[formats.short(sha), f"/commits/{sha}"] for sha in shas],
-            "hovertemplate": "%{customdata[0]}<br>%{y:.1%}<extra></extra>",
-        }
-    ]
-    every = max(1, math.ceil(len(shas) / 12))
-    ticks = list(range(0, len(shas), every))
-    layout = _layout(
-        height=220,
-        xaxis={"tickvals": ticks, "ticktext": [formats.short(shas[i])[:7] for i in ticks], **_AXIS, "showgrid": False},
-        yaxis={"title": {"text": "probability"}, "range": [0, 1], "tickformat": ".0%", **_AXIS},
-    )
-    layout["bargap"] = 0.15
-    return go.Figure(data=data, layout=layout)
-
-
-_AXIS: dict[str, Any] = {
-    "gridcolor": "var(--grid)",
-    "linecolor": "var(--rule)",
-    "zeroline": False,
-    "ticks": "outside",
-    "tickcolor": "var(--rule)",
-    "automargin": True,
-}
-
-
-def _layout(*, height: int, xaxis: dict[str, Any], yaxis: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "template": "none",
-        "height": height,
-        "margin": {"l": 56, "r": 16, "t": 28, "b": 44},
-        "paper_bgcolor": "rgba(0,0,0,0)",
-        "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "ui-monospace, Menlo, Consolas, monospace", "size": 11, "color": "var(--muted)"},
-        "hoverlabel": {
-            "bgcolor": "var(--panel)",
-            "bordercolor": "var(--rule)",
-            "font": {"color": "var(--ink)", "size": 12},
-            "align": "left",
-        },
-        "hovermode": "closest",
-        "showlegend": False,
-        "xaxis": xaxis,
-        "yaxis": yaxis,
-    }
-
-
-def _unit(values: Sequence[float], metric: str) -> tuple[float, str]:
-    if not formats.is_time(metric):
-        return 1.0, metric.replace("_", " ")
-    ordered = sorted(values)
-    return formats.time_unit(ordered[len(ordered) // 2]) if ordered else (1.0, "s")
-
-
-def _span(values: Sequence[float]) -> tuple[float, float]:
-    """The vertical range: what was measured and a margin, but never less than 6 % of the middle."""
-    if not values:
-        return 0.0, 1.0
-    low, high = min(values), max(values)
-    middle = (low + high) / 2
-    half = max((high - low) / 2 * 1.25, abs(middle) * MIN_SPAN / 2) or 1.0
-    return middle - half, middle + half
 
 
 def _band(points: Sequence[ChartPoint], size: float) -> list[dict[str, Any]]:
@@ -265,12 +140,6 @@ def _hover(point: ChartPoint) -> list[str]:
         plain(point.subject),
         plain(f"{point.environment}{runs}{flags}"),
     ]
-
-
-def plain(text: str, *, limit: int = 80) -> str:
-    """Text for a hover label, where plotly.js reads a few HTML tags: no tag survives, and it stays short."""
-    cut = text if len(text) <= limit else text[: limit - 1] + "…"
-    return cut.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _levels(points: Sequence[ChartPoint], changes: Sequence[ChartChange], size: float) -> list[dict[str, Any]]:
@@ -352,8 +221,7 @@ def _step_line(change: ChartChange) -> dict[str, Any]:
     return {"type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line}
 
 
-def _step_label(change: ChartChange, size: float, high: float) -> dict[str, Any]:
-    del size, high
+def _step_label(change: ChartChange) -> dict[str, Any]:
     return {
         "x": change.position - 0.5,
         "xref": "x",
@@ -372,35 +240,9 @@ def _commit_axis(points: Sequence[ChartPoint | ChartFailure]) -> dict[str, Any]:
     every = max(1, math.ceil(len(positions) / 10))
     ticks = positions[::every]
     return {
-        **_AXIS,
+        **AXIS,
         "tickvals": ticks,
         "ticktext": [by_position[position][:7] for position in ticks],
         "showgrid": False,
         "tickangle": 0,
-    }
-
-
-def _every(values: Sequence[float], limit: int = MAX_POINTS) -> list[float]:
-    step = max(1, math.ceil(len(values) / limit))
-    kept = list(values[::step])
-    return kept if not values or kept[-1] == values[-1] else [*kept, values[-1]]
-
-
-def _strip(side: SampleSide, size: float, unit: str, *, row: int, colour: str) -> dict[str, Any]:
-    """The samples as ticks, one lane per process, so that a mode that belongs to a process can be seen."""
-    lanes = sorted(set(side.processes)) or [0]
-    step = max(1, math.ceil(len(side.samples_s) / MAX_SAMPLES_DRAWN))
-    drawn = list(zip(side.samples_s, side.processes, strict=True))[::step]
-    offsets = {lane: (i - (len(lanes) - 1) / 2) * 0.7 / max(len(lanes), 1) for i, lane in enumerate(lanes)}
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": f"{side.name}, samples",
-        "showlegend": False,
-        "x": [sample / size for sample, _ in drawn],
-        "y": [row + offsets[process] for _, process in drawn],
-        "yaxis": "y2",
-        "marker": {"color": colour, "size": 4, "opacity": 0.55},
-        "customdata": [[process] for _, process in drawn],
-        "hovertemplate": f"%{{x:.4f}} {unit}, process %{{customdata[0]}}<extra>{side.name}</extra>",
     }
