@@ -22,7 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "token": ("service.admin_cli:token", "Create and revoke API tokens."),
     "channel": ("service.admin_cli:channel", "Say where alerts go."),
     "runner": ("runners.cli:runner", "Measure for a service: register and serve a pool."),
-    "kernels": ("runners.cli:kernels", "List, check and run the kernels of a suite."),
+    "kernels": ("runners.kernels_cli:kernels", "List, check and run the kernels of a suite."),
     "compare": ("runners.cli:compare", "Compare two commits on this machine."),
     "measure-module": ("runners.cli:measure_module", "Measure any callable."),
     "compare-module": ("runners.cli:compare_module", "Compare two variants of any callable."),

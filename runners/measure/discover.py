@@ -19,15 +19,12 @@ from pathlib import Path
 from types import ModuleType
 
 from runners.api import Axes, Implementation, Problem, Workload, workload_key
+from runners.errors import DiscoveryError
 
 TIERS = ("core", "nightly", "weekly")
 DEVICES = ("cpu", "cuda")
 NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 _serial = itertools.count(1)
-
-
-class DiscoveryError(Exception):
-    """A suite that cannot be used; the message says which file and what to change."""
 
 
 @dataclass(frozen=True, slots=True)

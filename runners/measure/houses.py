@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from runners.errors import RunnerError
+from runners.errors import BuildError, RunnerError
 from service.contract import FailureKind
 
 
@@ -134,7 +134,6 @@ class SuiteHouse:
     def build(self, keys: tuple[str, ...]) -> dict[str, str]:
         """Compile each implementation once; the library's name is its content, so this is mostly a look-up."""
         from runners.measure.context import context_for
-        from runners.measure.library import BuildError
 
         failed: dict[str, str] = {}
         outcome: dict[str, str | None] = {}

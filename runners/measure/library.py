@@ -17,15 +17,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from runners.errors import BuildError
+
 BASE_FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fopenmp", "-Wall", "-g0")
 PORTABLE_ARCH = "x86-64-v3"
 COMPILE_LIMIT_S = 120.0
 _MISSING_COMPILER = "there is no C compiler {compiler!r} on this machine: install gcc or set CC"
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
-
-
-class BuildError(Exception):
-    """The sources of an implementation do not compile; the message carries the compiler's own words."""
 
 
 def compile_library(
@@ -90,8 +88,8 @@ def _target(compiler: str, arch: str) -> tuple[str, str]:
     for candidate in (arch, PORTABLE_ARCH, ""):
         option = [f"-march={candidate}"] if candidate else []
         try:
-            # -### prints the resolved options, so `native` on two processors gives two keys.
-            resolved = _run([compiler, *option, "-###", "-E", "-x", "c", "/dev/null"])
+            # -v prints the resolved options, so `native` on two processors gives two keys.
+            resolved = _run([compiler, *option, "-v", "-E", "-x", "c", "/dev/null"])
         except BuildError:
             continue
         return candidate, version + "".join(line for line in resolved.splitlines() if "cc1" in line)
@@ -108,5 +106,6 @@ def _run(command: Sequence[str]) -> str:
     except subprocess.TimeoutExpired as error:
         raise BuildError(f"{command[0]} did not finish within {COMPILE_LIMIT_S:.0f} s") from error
     if done.returncode != 0:
-        raise BuildError(f"{command[0]} failed with status {done.returncode}:\n{done.stdout[-4000:]}")
+        words = done.stdout[-4000:]
+        raise BuildError(f"{command[0]} failed with status {done.returncode}:\n{words}", log_tail=words)
     return done.stdout
