@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import redis
+
 from service.local.broker import EmbeddedBroker
 from service.local.errors import DataInUseError
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psycopg2
 import pytest
+
 from service.local.errors import DataInUseError, StartError
 from service.local.placement import reachable_folder
 from service.local.postgres import Durability, EmbeddedPostgres
