@@ -11,14 +11,13 @@ import hashlib
 import os
 import re
 import subprocess
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from runners.errors import RunnerError
-from runners.scratch import remove_tree
+from runners.scratch import HeldDir
 from service.contract import FailureKind
 
 FETCH_TIMEOUT_S = 300.0
@@ -66,37 +65,15 @@ class Mirror:
         with self._locked():
             self._need(sha)
             tree = self._suite_tree(sha, suite)
-        self._worktrees.mkdir(parents=True, exist_ok=True)
-        root = self._worktrees / f"{sha[:12]}-{uuid.uuid4().hex[:8]}"
-        holder = root.with_suffix(".held")
-        with holder.open("w") as held:
-            fcntl.flock(held, fcntl.LOCK_EX)
-            try:
-                with self._locked():
-                    self._git("worktree", "add", "--quiet", "--detach", str(root), sha)
-                yield Worktree(sha, root, root / suite, tree)
-            finally:
-                remove_tree(root)
-                with self._locked():
-                    self._git("worktree", "prune")
-                holder.unlink(missing_ok=True)
-
-    def remove_stale(self) -> int:
-        """Remove worktrees whose owner is gone; how many there were."""
-        removed = 0
-        for holder in sorted(self._worktrees.glob("*.held")):
-            with holder.open("w") as held:
-                try:
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    continue
-                remove_tree(holder.with_suffix(""))
-                holder.unlink(missing_ok=True)
-                removed += 1
-        if removed and self._git_dir.exists():
+        held = HeldDir(self._worktrees, sha[:12])
+        try:
+            with self._locked():
+                self._git("worktree", "add", "--quiet", "--detach", str(held.path), sha)
+            yield Worktree(sha, held.path, held.path / suite, tree)
+        finally:
+            held.remove()
             with self._locked():
                 self._git("worktree", "prune")
-        return removed
 
     def read_file(self, sha: str, path: str) -> str | None:
         """A file of the commit, from the object store (a link is not followed); None when there is none."""

@@ -54,14 +54,12 @@ class ReportOutcome(StrEnum):
     STORED = "stored"
     ALREADY_STORED = "already_stored"
     SUPERSEDED = "superseded"
-    INVALID = "invalid"
 
 
 _OUTCOMES = {
     201: ReportOutcome.STORED,
     200: ReportOutcome.ALREADY_STORED,
     409: ReportOutcome.SUPERSEDED,
-    422: ReportOutcome.INVALID,
 }
 
 
@@ -76,6 +74,11 @@ class Identity:
 def dump_report(report: RunReport) -> bytes:
     """A report as the JSON that travels."""
     return _report.dump_json(report)
+
+
+def load_report(body: bytes) -> RunReport:
+    """The reverse of `dump_report`; ValueError when the bytes are not a report."""
+    return _report.validate_json(body)
 
 
 class ServiceClient:
@@ -134,7 +137,7 @@ class ServiceClient:
         return bool(_object(self._post(path, _heartbeat.dump_json(beat), accept=(200,), attempts=1)).get("hold"))
 
     def report(self, run_id: int, body: bytes) -> ReportOutcome:
-        """Hand in a report (the bytes of `dump_report`)."""
+        """Hand in a report (the bytes of `dump_report`); ServiceRefusedError with 422 when it cannot be stored."""
         answer = self._post(f"/runs/{run_id}/report", body, accept=tuple(_OUTCOMES))
         return _OUTCOMES[answer.status_code]
 

@@ -8,6 +8,7 @@ running, even when the runner itself is killed (the launcher then reads the end 
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import signal
@@ -25,7 +26,7 @@ from typing import Any, Self
 import runners
 from runners.confine.spec import REQUESTS_FD, RESULTS_FD, SANDBOX_UID, Spec
 from runners.errors import ChildDiedError, ChildError, ChildGarbageError, ChildTimedOutError, SandboxError
-from runners.scratch import ScratchDir
+from runners.scratch import HeldDir
 
 CHILD_COMMAND = (
     *("-P", "-m", "runners.measure.child"),
@@ -105,8 +106,9 @@ def spawn(
     working_dir: Path | None = None,
 ) -> Child:
     """Start `command` (by default the measuring child) locked in; raises SandboxError when that cannot be done."""
-    scratch = ScratchDir(scratch_root)
+    scratch = HeldDir(scratch_root, "run")
     try:
+        scratch.make()
         return Child(
             scratch=scratch,
             access=access,
@@ -126,7 +128,7 @@ class Child:
     def __init__(
         self,
         *,
-        scratch: ScratchDir,
+        scratch: HeldDir,
         access: Access,
         limits: Limits,
         command: tuple[str, ...],
@@ -224,7 +226,7 @@ class Child:
                 raise self._fail(ChildGarbageError, f"an answer is longer than {self._limits.line_bytes >> 20} MiB")
         line, _, self._results = self._results.partition(b"\n")
         try:
-            answer = json.loads(line)
+            answer = json.loads(line, parse_float=_finite, parse_constant=_finite)
         except (ValueError, RecursionError) as error:
             raise self._fail(ChildGarbageError, "an answer on the result channel is not JSON") from error
         if not isinstance(answer, dict):
@@ -372,6 +374,14 @@ class _Log:
         missing = self._seen_bytes - len(self._head) - len(self._tail)
         middle = f"\n[... {missing} bytes left out ...]\n".encode() if missing > 0 else b""
         return (self._head + middle + self._tail).decode(errors="replace").replace("\0", "")
+
+
+def _finite(text: str) -> float:
+    """A number as a child wrote it; one NaN would poison every figure it meets."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
 
 
 def describe_exit(code: int | None) -> str:

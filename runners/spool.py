@@ -11,19 +11,17 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Protocol
 
 import structlog
 
-from runners.client import ReportOutcome, ServiceAwayError, ServiceRefusedError, dump_report
-from service.contract import RunReport
+from runners.client import ReportOutcome, ServiceAwayError, ServiceRefusedError, dump_report, load_report
+from service.contract import FailureKind, FailureStage, RunFailure, RunReport
 
-_DROPPED = {
-    ReportOutcome.SUPERSEDED: "another attempt owns the run",
-    ReportOutcome.INVALID: "the service does not accept it",
-}
+REASON_CHARS = 500
 _log = structlog.get_logger()
 
 
@@ -59,13 +57,7 @@ class Spool:
                 break
         else:
             target = self._folder / f"{int(self._now() * 1e6):017d}-{report.run_id}-{report.attempt}.json"
-        draft = target.with_suffix(f".{os.getpid()}.draft")
-        with draft.open("wb") as file:
-            file.write(dump_report(report))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(target)
-        self._sync_folder()
+        self._write(target, report)
         return target
 
     def waiting(self) -> list[SpooledReport]:
@@ -96,15 +88,40 @@ class Spool:
             if error.status in {401, 403}:
                 log.warning("report waits: this runner is not let in", reason=str(error))
                 return False
+            if self._say_why_instead(report, error):
+                log.warning("report refused; its failure is handed in instead", reason=str(error))
+                return self._send(report, receiver)
             log.warning("report dropped", reason=str(error))
         else:
-            if outcome in _DROPPED:
-                log.warning("report dropped", reason=_DROPPED[outcome])
+            if outcome is ReportOutcome.SUPERSEDED:
+                log.warning("report dropped", reason="another attempt owns the run")
             else:
                 log.info("report handed in", outcome=str(outcome))
         report.path.unlink(missing_ok=True)
         self._sync_folder()
         return True
+
+    def _say_why_instead(self, report: SpooledReport, error: ServiceRefusedError) -> bool:
+        """Replace a report that the service cannot store by one that says so; False when it already was that."""
+        try:
+            refused = load_report(report.path.read_bytes())
+        except ValueError:
+            return False
+        if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or not (refused.measurements or refused.commit_failures):
+            return False
+        reason = f"the service could not store the report: {error.detail}"[:REASON_CHARS]
+        failure = RunFailure(FailureStage.MEASURE, FailureKind.BUG, reason)
+        self._write(report.path, replace(refused, measurements=(), commit_failures=(), flags=(), failure=failure))
+        return True
+
+    def _write(self, target: Path, report: RunReport) -> None:
+        draft = target.with_suffix(f".{os.getpid()}.draft")
+        with draft.open("wb") as file:
+            file.write(dump_report(report))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+        self._sync_folder()
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:

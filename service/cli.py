@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "repo": ("service.admin_cli:repo", "Register and list repositories."),
     "token": ("service.admin_cli:token", "Create and revoke API tokens."),
     "channel": ("service.admin_cli:channel", "Say where alerts go."),
-    "runner": ("runners.cli:runner", "Measure for a service: register and serve a pool."),
+    "runner": ("runners.runner_cli:runner", "Measure for a service: register and serve a pool."),
     "kernels": ("runners.kernels_cli:kernels", "List, check and run the kernels of a suite."),
     "compare": ("runners.cli:compare", "Compare two commits on this machine."),
     "measure-module": ("runners.cli:measure_module", "Measure any callable."),

@@ -1,0 +1,32 @@
+"""One measurement at a time per device of a host: an flock that dies with its holder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def device_lock(folder: Path, device: str) -> Iterator[bool]:
+    """Try to take the device for the block; yields whether it was free. `folder` is shared by all users of the host."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):
+        folder.chmod(0o1777)
+    path = folder / (re.sub(r"[^a-z0-9]+", "-", device.lower()) + ".lock")
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    except PermissionError:  # another user made it; a lock needs no right to write
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(handle)
