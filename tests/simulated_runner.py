@@ -1,0 +1,147 @@
+"""A simulated device: answers run orders with reports whose true speeds the test knows.
+
+Named simulated because it stands where a device and its kernels would be; everything it reports goes through the real
+contract, store and use cases. Noise is per process (between-process sd) and per launch, times a machine that drifts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from service.contract import (
+    CONTRACT_VERSION,
+    CommitFailure,
+    EnvironmentReport,
+    FailureKind,
+    FailureStage,
+    MeasurementReport,
+    MeasurementStatus,
+    RunFailure,
+    RunOrder,
+    RunReport,
+    SampleBlock,
+)
+
+CANARY_S = 1e-3
+WORKLOADS = {
+    "gemm_f32[k=384,m=384,n=384]": ("gemm_f32", "gemm", 1.0e-3),
+    "gemm_f32[k=512,m=512,n=512]": ("gemm_f32", "gemm", 2.4e-3),
+    "gemm_f32[k=255,m=129,n=513]": ("gemm_f32", "gemm", 0.4e-3),
+    "flash_f32[d=64,h=4,s=512]": ("flash_f32", "attention", 1.9e-3),
+    "flash_f32[d=64,h=4,s=777]": ("flash_f32", "attention", 4.1e-3),
+    "moe_f32[e=8,h=256,i=512,t=64]": ("moe_f32", "moe", 3.0e-3),
+    "gemm_f32_openblas[k=384,m=384,n=384]": ("gemm_f32_openblas", "gemm", 0.95e-3),
+    "gemm_f32_openblas[k=512,m=512,n=512]": ("gemm_f32_openblas", "gemm", 2.3e-3),
+}
+
+
+@dataclass
+class SimulatedRunner:
+    """Speeds by commit: `steps[sha]` maps a family to a factor that holds from that commit on."""
+
+    line: Sequence[str]  # first-parent shas, oldest first
+    steps: Mapping[str, Mapping[str, float]]
+    seed: int = 0
+    broken: frozenset[str] = frozenset()
+    wrong: Mapping[str, str] = field(default_factory=dict)  # sha -> family with a wrong result
+    process_sd: float = 0.008
+    launch_sd: float = 0.02
+    drift_sd: float = 0.01
+    machine_factor: float = 1.0
+    comparable_key: str = "cpu:simulated"
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(self.seed)
+
+    def factor(self, sha: str, family: str) -> float:
+        """The true slowdown of a family at a commit, relative to the root."""
+        here = self.line.index(sha)
+        return math.prod(self.steps.get(earlier, {}).get(family, 1.0) for earlier in self.line[: here + 1])
+
+    def report(self, order: RunOrder, *, now: float) -> RunReport:
+        """Measure what the order asks for."""
+        subjects = [order.sha, *order.partner_shas]
+        built = [sha for sha in subjects if sha not in self.broken]
+        failures = tuple(
+            CommitFailure(sha=sha, failure=_build_failure()) for sha in subjects if sha in self.broken
+        )
+        keys = list(order.workloads) or list(WORKLOADS)
+        processes = order.protocol.processes
+        drift = float(np.exp(self.rng.normal(0, self.drift_sd))) * self.machine_factor
+        measurements = tuple(
+            self._measure(sha, key, processes=processes, drift=drift) for key in keys for sha in built
+        )
+        return RunReport(
+            contract_version=CONTRACT_VERSION,
+            run_id=order.run_id,
+            attempt=order.attempt,
+            lease_token=order.lease_token,
+            started_at=now,
+            finished_at=now + 5,
+            device_s=0.2 * len(measurements) * processes / 5,
+            harness_epoch=1,
+            environment=EnvironmentReport(
+                device="simulated",
+                comparable_key=self.comparable_key,
+                fingerprint=f"fp:{self.comparable_key}",
+                facts={"cpu": "simulated"},
+            ),
+            measurements=measurements,
+            commit_failures=failures,
+            failure=_build_failure() if not built else None,
+            canary_wall_s=CANARY_S * drift,
+            canary_cpu_s=CANARY_S * drift,
+        )
+
+    def _measure(self, sha: str, key: str, *, processes: int, drift: float) -> MeasurementReport:
+        benchmark, family, base_s = WORKLOADS[key]
+        control = benchmark.endswith("openblas")
+        wrong = self.wrong.get(sha) == family and not control
+        factor = 1.0 if control else self.factor(sha, family)
+        blocks = () if wrong else tuple(self._blocks(base_s * factor, processes=processes, drift=drift))
+        levels = [np.median(block.wall_s) / block.canary_wall_s for block in blocks]
+        status = MeasurementStatus.WRONG_RESULT if wrong else MeasurementStatus.OK
+        value = float(np.median(levels)) * CANARY_S if blocks else None
+        return MeasurementReport(
+            sha=sha,
+            benchmark=benchmark,
+            family=family,
+            version=1,
+            problem=family,
+            device="cpu",
+            workload=key,
+            axes=dict(pair.split("=") for pair in key[key.index("[") + 1 : -1].split(",")),
+            control=control,
+            flops=1e9,
+            bytes=1e6,
+            status=status,
+            error="3 of 9 elements are off" if wrong else None,
+            value_s=value,
+            half_width_s=value * 0.01 if value else None,
+            clock="wall",
+            blocks=blocks,
+            code_hash=f"{family}:{factor}",
+        )
+
+    def _blocks(self, base_s: float, *, processes: int, drift: float):
+        for process in range(processes):
+            own = float(np.exp(self.rng.normal(0, self.process_sd)))
+            for order in range(3):
+                moment = drift * float(np.exp(self.rng.normal(0, 0.03)))
+                samples = base_s * own * moment * np.exp(self.rng.normal(0, self.launch_sd, 7))
+                yield SampleBlock(
+                    process=process,
+                    order=order,
+                    wall_s=tuple(float(x) for x in samples),
+                    cpu_s=tuple(float(x) for x in samples),
+                    canary_wall_s=CANARY_S * moment,
+                    canary_cpu_s=CANARY_S * moment,
+                )
+
+
+def _build_failure() -> RunFailure:
+    return RunFailure(stage=FailureStage.BUILD, kind=FailureKind.PERMANENT, reason="gemm.c:12: error: expected ';'")
