@@ -66,15 +66,11 @@ class SimulatedRunner:
         """Measure what the order asks for."""
         subjects = [order.sha, *order.partner_shas]
         built = [sha for sha in subjects if sha not in self.broken]
-        failures = tuple(
-            CommitFailure(sha=sha, failure=_build_failure()) for sha in subjects if sha in self.broken
-        )
+        failures = tuple(CommitFailure(sha=sha, failure=_build_failure()) for sha in subjects if sha in self.broken)
         keys = list(order.workloads) or list(WORKLOADS)
         processes = order.protocol.processes
         drift = float(np.exp(self.rng.normal(0, self.drift_sd))) * self.machine_factor
-        measurements = tuple(
-            self._measure(sha, key, processes=processes, drift=drift) for key in keys for sha in built
-        )
+        measurements = tuple(self._measure(sha, key, processes=processes, drift=drift) for key in keys for sha in built)
         return RunReport(
             contract_version=CONTRACT_VERSION,
             run_id=order.run_id,

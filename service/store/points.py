@@ -121,10 +121,14 @@ def series_by_id(session: Session, *, series_ids: Collection[int]) -> Sequence[T
     ]
 
 
-def note_verdict(session: Session, *, series_id: int, verdict: str, reason: str, now: datetime) -> None:
-    """Keep the detector's last word on a series."""
+def note_verdict(
+    session: Session, *, series_id: int, verdict: str, reason: str, detection: dict[str, object], now: datetime
+) -> None:
+    """Keep the detector's last word on a series, with the facts it rests on."""
     session.execute(
-        update(Series).where(Series.id == series_id).values(verdict=verdict, verdict_reason=reason, detected_at=now)
+        update(Series)
+        .where(Series.id == series_id)
+        .values(verdict=verdict, verdict_reason=reason, detection=detection, detected_at=now)
     )
 
 
