@@ -60,15 +60,16 @@ class ProtocolParams:
     """How long and how often to measure.
 
     `processes` fresh child processes (the replication unit), each timing `blocks` blocks per workload; a workload
-    stops early when the half-width of its interval is below `target_half_width` (relative) or at `budget_s`.
+    stops early when the half-width of its interval is below `target_half_width` (relative) or, after at least four
+    processes, at `budget_s`.
     `canary_reference_s` is the pool's canary in seconds; without one each runner uses its own, measured once.
     """
 
-    processes: int = 5
-    blocks: int = 3
-    block_s: float = 0.03
+    processes: int = 12
+    blocks: int = 2
+    block_s: float = 0.012
     target_half_width: float = 0.01
-    budget_s: float = 60.0
+    budget_s: float = 9.0
     seed: int = 0
     canary_reference_s: float | None = None
 

@@ -31,6 +31,10 @@ class Device(Protocol):
         """When a kernel counts as warm here."""
 
     @property
+    def prepares_beside(self) -> bool:
+        """Whether the next children may be brought up while the present ones are timed."""
+
+    @property
     def canary_reference_s(self) -> float:
         """Canary seconds of this device, measured once and kept: what figures are rescaled by."""
 

@@ -79,7 +79,9 @@ class Server:
         return {"failed": self._from_house().build(tuple(message["workloads"]))}
 
     def _prepare(self, message: Message) -> Message:
-        prepared = self._from_house().prepare(message["workload"], message["seed"])
+        prepared = self._from_house().prepare(
+            message["workload"], seed=message["seed"], proven_hash=message["proven_hash"]
+        )
         self._prepared[message["workload"]] = prepared
         return {"output_hash": prepared.output_hash, "facts": {k: str(v) for k, v in prepared.facts.items()}}
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
-from runners.measure.protocol import Figure, Flag, enough, history_figure
-from service.contract import MeasurementReport, MeasurementStatus, ProtocolParams, SampleBlock
+from runners.measure.protocol import MIN_PROCESSES, Figure, Flag, enough, history_figure
+from service.contract import MeasurementReport, MeasurementStatus, ProtocolParams, RunFailure, SampleBlock
 
 _STATUS_BY_KIND = {
     "wrong_result": MeasurementStatus.WRONG_RESULT,
@@ -51,10 +52,6 @@ class Entry:
         """The history point from the blocks so far."""
         return history_figure(self.blocks, threads=self.threads, reference_s=reference_s)
 
-    def done(self, params: ProtocolParams, reference_s: float) -> bool:
-        """Whether it needs no further process."""
-        return self.failed is not None or enough(self.figure(reference_s), params)
-
     def report(self, reference_s: float) -> MeasurementReport:
         """The contract's record: all samples, and the figure when the status is OK."""
         figure = None if self.failed else self.figure(reference_s)
@@ -87,3 +84,54 @@ class Entry:
             output_hash=self.output_hash,
             static=self.static,
         )
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Every workload of every commit of a session, and the commits that broke."""
+
+    entries: dict[str, dict[str, Entry]] = field(default_factory=dict)  # sha -> workload key -> entry
+    broken: dict[str, RunFailure] = field(default_factory=dict)
+
+    def measurable(self) -> list[Entry]:
+        """Workloads that have not failed, of commits that are not broken."""
+        return [e for e in self.reportable() if e.failed is None]
+
+    def reportable(self) -> list[Entry]:
+        """All workloads of commits that are not broken."""
+        return [e for sha, by_key in self.entries.items() if sha not in self.broken for e in by_key.values()]
+
+    def drop_blocks_of(self, process: int) -> None:
+        """Forget a replicate that did not end well, so that it can be repeated."""
+        for by_key in self.entries.values():
+            for entry in by_key.values():
+                entry.blocks = [b for b in entry.blocks if b.process != process]
+
+
+class Stopping(Protocol):
+    """When a workload needs no further process."""
+
+    @property
+    def processes_min(self) -> int:
+        """Processes that a session does even when its budget is spent."""
+
+    def finished(self, entries: Sequence[Entry], *, processes: int) -> bool:
+        """Whether the entries of one workload (one per subject) are settled after so many processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class HalfWidthStopping:
+    """Stop when every subject's history point is narrow enough."""
+
+    params: ProtocolParams
+    reference_s: float
+
+    @property
+    def processes_min(self) -> int:
+        """Below this an interval says too little."""
+        return MIN_PROCESSES
+
+    def finished(self, entries: Sequence[Entry], *, processes: int) -> bool:
+        """Every half-width at or below the target."""
+        del processes
+        return all(enough(entry.figure(self.reference_s), self.params) for entry in entries)

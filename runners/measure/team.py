@@ -90,14 +90,13 @@ class Team:
         self,
         subjects: Sequence[AnySubject],
         *,
-        process: int,
         spawn: Spawn,
         device: Device,
         params: ProtocolParams,
         clock: Callable[[], float],
     ) -> None:
         self.subjects = list(subjects)
-        self.process = process
+        self.process = 0
         self._spawn = spawn
         self._device = device
         self._params = params
@@ -121,9 +120,14 @@ class Team:
         message = {"op": "build", "workloads": list(keys)}
         return dict(self._whole(sha, message, FailureStage.BUILD, BUILD_TIMEOUT_S)["failed"])
 
-    def prepare(self, sha: str, key: str, seed: int) -> dict[str, Any]:
-        """Make inputs and prove the result right."""
-        return self._ask(sha, {"op": "prepare", "workload": key, "seed": seed}, PREPARE_TIMEOUT_S)
+    def prepare(self, sha: str, key: str, *, proven_hash: str | None) -> dict[str, Any]:
+        """Make the recipe's inputs and prove the result right.
+
+        Every process and commit times the same inputs, because cost may depend on the data (fault F11); what the
+        kernel could learn of them by heart, the re-check on unknown inputs finds out.
+        """
+        message = {"op": "prepare", "workload": key, "seed": self._params.seed, "proven_hash": proven_hash}
+        return self._ask(sha, message, PREPARE_TIMEOUT_S)
 
     def hold(self, threads: int) -> set[Flag]:
         """Put every child on the device."""
@@ -140,14 +144,11 @@ class Team:
         reply = self._ask(sha, message, PREPARE_TIMEOUT_S)
         return launches_for(float(reply["launch_s"]), self._params.block_s), bool(reply["settled"])
 
-    def open_frames(self) -> None:
-        """Take the canary frame that the first block of each child starts from."""
-        for subject in self.subjects:
-            self._canary[subject.sha] = _frame(self._ask(subject.sha, {"op": "canary"}, BLOCK_TIMEOUT_S))
-
     def block(self, sha: str, key: str, launches: int) -> SampleBlock:
         """Time one block between two canary frames and judge it."""
         child = self._child(sha)
+        if sha not in self._canary:
+            self._canary[sha] = _frame(self._ask(sha, {"op": "canary"}, BLOCK_TIMEOUT_S))
         before = self._device.look(child.pid)
         asked_s = self._clock()
         message = {"op": "block", "workload": key, "launches": launches, "canary": True}
@@ -182,10 +183,9 @@ class Team:
         """Machine-code facts."""
         return dict(self._ask(sha, {"op": "static", "workload": key}, PREPARE_TIMEOUT_S)["static"])
 
-    def copy_canaries(self) -> list[float]:
-        """One health canary of memory per child."""
-        frames = [_frame(self._ask(s.sha, {"op": "copy_canary"}, BLOCK_TIMEOUT_S)) for s in self.subjects]
-        return [wall_s for wall_s, _ in frames]
+    def copy_canary(self, sha: str) -> float:
+        """Wall seconds of the health canary of memory."""
+        return _frame(self._ask(sha, {"op": "copy_canary"}, BLOCK_TIMEOUT_S))[0]
 
     def _child(self, sha: str) -> ChildHandle:
         if sha not in self._children:

@@ -21,7 +21,7 @@ from service.contract import EnvironmentReport
 
 FIFO_PRIORITY = 50
 STEAL_SHARE_MAX = 0.01
-WARM_UP = WarmUp(block_s=0.002, tolerance=0.03, limit_s=0.25)
+WARM_UP = WarmUp(block_s=0.002, tolerance=0.03, limit_s=0.05)
 TIMING_METHOD = "perf_counter+thread_time"
 CACHE_POLICY = "warm"
 
@@ -47,6 +47,11 @@ class CpuDevice:
         self._state_dir = state_dir
         self._reference_s: float | None = None
         self._fifo = priority is Priority.AUTO and _fifo_allowed()
+
+    @property
+    def prepares_beside(self) -> bool:
+        """Yes where another core than the measured one is there."""
+        return len(self._all) > 1
 
     @property
     def canary_reference_s(self) -> float:

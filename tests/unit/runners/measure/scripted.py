@@ -112,6 +112,7 @@ class QuietDevice:
     """A device that allows everything and sees nothing, unless a script makes it see."""
 
     kind: str = "cpu"
+    prepares_beside: bool = False
     warm_up: WarmUp = field(default_factory=lambda: WarmUp(block_s=0.002, tolerance=0.03, limit_s=0.5))
     canary_reference_s: float = CANARY_S
     seen: Callable[[], tuple[Flag, ...]] = tuple

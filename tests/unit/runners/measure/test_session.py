@@ -164,7 +164,7 @@ def test_a_budget_ends_the_session_with_what_there_is():
     rng = random.Random(4)
     machine = Machine(kernel=lambda c, _l: 5e-3 * (1 + 0.2 * c.rng.random() + 0.01 * rng.random()))
     found = measure(machine, processes=50, budget_s=1.5, target_half_width=0.0001)
-    assert 1 < found.processes < 50
+    assert 4 <= found.processes < 50
     assert Flag.SHORT_OF_TIME in found.flags
     assert found.measurements[0].status is MeasurementStatus.OK
     assert machine.now_s <= 1.6
@@ -205,3 +205,27 @@ def test_a_device_that_is_busy_stops_the_session_before_any_child():
     with pytest.raises(DeviceError):
         measure(machine, device=Busy())
     assert machine.children == 0
+
+
+def test_the_next_process_is_brought_up_beside_the_present_one_and_none_is_left_behind():
+    children = []
+
+    class Counting(Machine):
+        def spawn(self, subject, process):
+            children.append(super().spawn(subject, process))
+            return children[-1]
+
+    found = measure(Counting(), device=QuietDevice(prepares_beside=True), processes=9)
+    assert found.processes == 4
+    assert len(children) == 5
+    assert all(child.closed for child in children)
+    assert {b.process for b in found.measurements[0].blocks} == set(range(4))
+
+
+def test_every_process_and_commit_times_the_same_inputs_and_unknown_ones_are_checked_after():
+    machine = Machine()
+    measure(machine, A, B, seed=7)
+    assert {m["seed"] for _, _, m in machine.asked if m["op"] == "prepare"} == {7}
+    fresh = [m["seed"] for _, _, m in machine.asked if m["op"] == "recheck"]
+    assert len(set(fresh)) == 2
+    assert 7 not in fresh
