@@ -155,6 +155,7 @@ class MeasurementReport:
     static: dict[str, float | str] = field(default_factory=dict)
     metric: str = "time"
     direction: str = "lower"
+    unit: str = "s"  # the unit of value_s; another unit starts another series
 
 
 @dataclass(frozen=True, slots=True)

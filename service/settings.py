@@ -27,6 +27,8 @@ class Settings(BaseSettings):
     public_url: str | None = None
     admin_token: SecretStr | None = None
     runner_token: SecretStr | None = None
+    embedded: bool = False
+    webhook_fetch_s: float = 5.0
     lease_s: float = 90.0
     max_attempts: int = 3
     log_level: str = "INFO"

@@ -164,12 +164,18 @@ class Run(Stamped, Base):
     failure_reason: Mapped[str | None]
     failure_log: Mapped[str | None] = mapped_column(deferred=True)
     commit_failures: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))
+    analysed_at: Mapped[datetime | None]  # when detection and bisection last finished with this run
     __table_args__ = (
         one_of("state", RunState),
         one_of("reason", RunReason),
         Index("ix_run_queue", "pool", "priority", "id", postgresql_where=text("state = 'queued'")),
         Index("ix_run_lease", "lease_until", postgresql_where=text("state IN ('leased', 'measuring')")),
         Index(None, "repository_id", "id"),
+        Index(
+            "ix_run_unanalysed",
+            "finished_at",
+            postgresql_where=text("state IN ('reported', 'failed') AND analysed_at IS NULL"),
+        ),
     )
 
 
@@ -184,6 +190,7 @@ class Series(Keyed, Base):
     workload_id: Mapped[int] = mapped_column(ForeignKey("workload.id", ondelete="CASCADE"))
     metric: Mapped[str]
     direction: Mapped[str]  # "lower" or "higher" is better
+    unit: Mapped[str] = mapped_column(server_default="s")
     pool: Mapped[str]
     comparable_key: Mapped[str]
     harness_epoch: Mapped[int] = mapped_column(Integer)
@@ -193,7 +200,16 @@ class Series(Keyed, Base):
     detection: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
     detected_at: Mapped[datetime | None]
     __table_args__ = (
-        UniqueConstraint("workload_id", "metric", "pool", "comparable_key", "harness_epoch"),
+        UniqueConstraint(
+            "workload_id",
+            "metric",
+            "direction",
+            "unit",
+            "pool",
+            "comparable_key",
+            "harness_epoch",
+            name="uq_series_key",
+        ),
         CheckConstraint("direction IN ('lower', 'higher')", name="direction"),
     )
 

@@ -1,0 +1,1 @@
+"""The database's history: Alembic environment and versions; README.md tells the schema in prose."""
