@@ -36,3 +36,25 @@ class Settings(BaseSettings):
     min_effect: float = 0.02
     mail_from: str = "kernelwatch@localhost"
     smtp_url: str | None = None
+
+
+MIN_SECRET_LENGTH = 16
+WELL_KNOWN = frozenset({"admin", "changeme", "default", "kernelwatch", "password", "secret", "test", "token"})
+
+
+class UnsafeSecretError(ValueError):
+    """The service will not start with a secret that is missing or that anybody could guess."""
+
+
+def check_secrets(settings: Settings) -> None:
+    """Refuse a missing, short or well-known secret; only the embedded mode, which makes its own, may go without."""
+    named = {"KERNELWATCH_ADMIN_TOKEN": settings.admin_token, "KERNELWATCH_RUNNER_TOKEN": settings.runner_token}
+    if settings.admin_token is None and not settings.embedded:
+        raise UnsafeSecretError("set KERNELWATCH_ADMIN_TOKEN to a long random text (`openssl rand -hex 32`)")
+    for name, secret in named.items():
+        if secret is None:
+            continue
+        value = secret.get_secret_value()
+        letters = "".join(character for character in value.lower() if character.isalpha())
+        if len(value) < MIN_SECRET_LENGTH or len(set(value)) < MIN_SECRET_LENGTH // 2 or letters in WELL_KNOWN:
+            raise UnsafeSecretError(f"{name} is too easy to guess: use a long random text (`openssl rand -hex 32`)")

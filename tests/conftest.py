@@ -253,3 +253,143 @@ def git_repo(tmp_path) -> GitRepo:
     built = GitRepo(path, env=env)
     built.git("init", "-q", "-b", "main")
     return built
+
+
+@dataclass
+class Service:
+    """The whole service on this test's database, with a bell that only remembers and a clock that stands still."""
+
+    settings: object
+    sessions: object
+    bell: RecordingBell
+    clock: FakeClock
+    parts: object
+    app: object
+    http: object
+
+    def post(self, path: str, body: object, *, token: str | None = None, **headers: str):
+        import json
+
+        sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        return self.http.post(path, data=sent, content_type="application/json", headers=headers)
+
+    def push(self, repository, before: str, after: str, *, guid: str, branch: str = "main", **changes):
+        """A signed push as GitHub sends it."""
+        import json
+
+        from service.adapters import github
+
+        payload = {"ref": f"refs/heads/{branch}", "before": before, "after": after, "forced": False}
+        body = json.dumps({**payload, "repository": {"full_name": repository.name}, **changes}).encode()
+        signature = github.sign(repository.webhook_secret, body)
+        headers = {"X-GitHub-Event": "push", "X-GitHub-Delivery": guid, "X-Hub-Signature-256": signature}
+        return self.post("/webhooks/github", body, **headers)
+
+    def runner(self, name: str = "runner-1", pool: str = "cpu") -> str:
+        """Register a runner with a one-time token; returns its own token."""
+        from service.store.tables import ApiToken
+        from service.web.auth import hash_token, new_token
+
+        once = new_token("register")
+        with self.sessions.begin() as session:
+            session.add(ApiToken(name=name, token_hash=hash_token(once), scope="register"))
+        body = {"name": name, "pool": pool, "device": "cpu:test", "comparable_key": "cpu:test", "facts": {}}
+        answer = self.post("/api/v1/runners/register", body, token=once)
+        assert answer.status_code == 201, answer.json
+        return answer.json["token"]
+
+    def claim(self, token: str, run_id: int | None = None):
+        """Claim a run; returns the order as a dict, or None."""
+        answer = self.post("/api/v1/runners/claim", {"run_id": run_id}, token=token)
+        assert answer.status_code in (200, 204), answer.json
+        return answer.json if answer.status_code == 200 else None
+
+    def report(self, token: str, report: dict):
+        return self.post(f"/api/v1/runs/{report['run_id']}/report", report, token=token)
+
+
+@pytest.fixture
+def service(settings, engine, sessions, bell, clock) -> Service:
+    """The service: web side, store, mirrors; see `Service`."""
+    from service.adapters.git import GitMirrors
+    from service.web.app import create_app
+    from service.wiring import Services
+
+    parts = Services(
+        settings=settings,
+        engine=engine,
+        sessions=sessions,
+        bell=bell,
+        mirrors=GitMirrors(settings.cache_dir / "mirrors"),
+        clock=clock,
+    )
+    app = create_app(settings, parts)
+    return Service(settings, sessions, bell, clock, parts, app, app.test_client())
+
+
+@pytest.fixture
+def repository(sessions, git_repo):
+    """The repository of `git_repo`, registered as ada/kernels with the policy `tip` on the pool cpu."""
+    from service.store.tables import Repository
+
+    with sessions.begin() as session:
+        made = Repository(name="ada/kernels", clone_url=f"file://{git_repo.path}", webhook_secret="s3cret-of-the-webhook")
+        session.add(made)
+    return made
+
+
+def build_measurement(sha: str, **changes) -> dict:
+    """One good measurement as JSON; `changes` replace fields."""
+    block = {"process": 0, "order": 0, "wall_s": [0.011, 0.010, 0.012], "cpu_s": [0.010, 0.010, 0.011]}
+    block |= {"canary_wall_s": 0.002, "canary_cpu_s": 0.002, "flags": []}
+    return {
+        "sha": sha,
+        "benchmark": "gemm_f32",
+        "family": "gemm",
+        "version": 1,
+        "problem": "gemm",
+        "device": "cpu",
+        "workload": "gemm_f32[k=64,m=64,n=64]",
+        "axes": {"k": 64, "m": 64, "n": 64},
+        "control": False,
+        "flops": 524288.0,
+        "bytes": 49152.0,
+        "status": "ok",
+        "value_s": 0.0107,
+        "half_width_s": 0.0002,
+        "clock": "wall",
+        "blocks": [block, block | {"process": 1}],
+        "code_hash": "c0de",
+    } | changes
+
+
+@pytest.fixture
+def make_measurement():
+    """Builds one good measurement; keyword arguments replace fields."""
+    return build_measurement
+
+
+@pytest.fixture
+def make_report():
+    """Builds the report of a good run from its order; keyword arguments replace fields."""
+
+    def build(order: dict, **changes) -> dict:
+        environment = {"device": "cpu:test", "comparable_key": "cpu:test", "fingerprint": "f1", "facts": {"os": "x"}}
+        return {
+            "contract_version": 1,
+            "run_id": order["run_id"],
+            "attempt": order["attempt"],
+            "lease_token": order["lease_token"],
+            "started_at": 1893553445.0,
+            "finished_at": 1893553455.5,
+            "device_s": 10.5,
+            "harness_epoch": 1,
+            "environment": environment,
+            "measurements": [build_measurement(order["sha"])],
+            "canary_wall_s": 0.002,
+            "canary_cpu_s": 0.002,
+        } | changes
+
+    return build

@@ -73,4 +73,4 @@ def commit_ids(session: Session, *, repository_id: int, shas: Sequence[str]) -> 
     rows = session.execute(
         select(GitCommit.sha, GitCommit.id).where(GitCommit.repository_id == repository_id, GitCommit.sha.in_(shas))
     )
-    return dict(rows.tuples().all())
+    return dict(rows.all())

@@ -165,7 +165,7 @@ def workload_keys(session: Session, *, series_ids: Collection[int]) -> dict[int,
         .join(Workload, Workload.id == Series.workload_id)
         .where(Series.id.in_(series_ids))
     )
-    return dict(rows.tuples().all())
+    return dict(rows.all())
 
 
 def control_keys(session: Session, *, repository_id: int, problems: Collection[str]) -> list[str]:

@@ -1,0 +1,157 @@
+"""Environments, benchmarks, workloads and series: found, or made on first sight.
+
+Racing reports insert the same keys at once, so every insert is ON CONFLICT DO NOTHING followed by a select; rows go in
+sorted by key, because two transactions that insert the same keys in different orders wait for each other for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from service.store.tables import Benchmark, Environment, Series, Workload
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BenchmarkKey:
+    """What makes a benchmark, within its repository."""
+
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SeriesKey:
+    """What must be equal for two points to be comparable; a change in any field starts another series."""
+
+    workload_id: int
+    metric: str
+    direction: str
+    unit: str
+    pool: str
+    comparable_key: str
+    harness_epoch: int
+
+
+def environment_id(
+    session: Session, *, fingerprint: str, comparable_key: str, device: str, facts: Mapping[str, str]
+) -> int:
+    """The environment with this fingerprint."""
+    session.execute(
+        insert(Environment)
+        .values(fingerprint=fingerprint, comparable_key=comparable_key, device=device, facts=dict(facts))
+        .on_conflict_do_nothing(index_elements=["fingerprint"])
+    )
+    return session.scalars(select(Environment.id).where(Environment.fingerprint == fingerprint)).one()
+
+
+def benchmark_ids(
+    session: Session, *, repository_id: int, wanted: Mapping[BenchmarkKey, Mapping[str, Any]]
+) -> dict[BenchmarkKey, int]:
+    """Ids of benchmarks by key; `wanted` holds the other columns of those that are new."""
+    if not wanted:
+        return {}
+    rows = [
+        {"repository_id": repository_id, "name": key.name, "version": key.version, **wanted[key]}
+        for key in sorted(wanted)
+    ]
+    session.execute(insert(Benchmark).on_conflict_do_nothing(index_elements=["repository_id", "name", "version"]), rows)
+    found = session.execute(
+        select(Benchmark.name, Benchmark.version, Benchmark.id).where(
+            Benchmark.repository_id == repository_id,
+            tuple_(Benchmark.name, Benchmark.version).in_([(key.name, key.version) for key in wanted]),
+        )
+    )
+    return {BenchmarkKey(name, version): row_id for name, version, row_id in found}
+
+
+def workload_ids(
+    session: Session, *, wanted: Mapping[tuple[int, str], Mapping[str, Any]]
+) -> dict[tuple[int, str], int]:
+    """Ids of workloads by (benchmark, key).
+
+    FLOPs and bytes follow the last report: they turn seconds into TFLOP/s when shown, and a corrected formula must
+    show at once, for old points as well.
+    """
+    if not wanted:
+        return {}
+    rows = [{"benchmark_id": owner, "key": key, **wanted[owner, key]} for owner, key in sorted(wanted)]
+    statement = insert(Workload)
+    statement = statement.on_conflict_do_update(
+        index_elements=["benchmark_id", "key"],
+        set_={"flops": statement.excluded.flops, "bytes": statement.excluded.bytes},
+        where=(Workload.flops != statement.excluded.flops) | (Workload.bytes != statement.excluded.bytes),
+    )
+    session.execute(statement, rows)
+    found = session.execute(
+        select(Workload.benchmark_id, Workload.key, Workload.id).where(
+            tuple_(Workload.benchmark_id, Workload.key).in_(list(wanted))
+        )
+    )
+    return {(owner, key): row_id for owner, key, row_id in found}
+
+
+def series_ids(session: Session, *, repository_id: int, wanted: set[SeriesKey]) -> dict[SeriesKey, int]:
+    """Ids of series by key; a new one is linked to its predecessor."""
+    if not wanted:
+        return {}
+    found = _find(session, wanted)
+    missing = sorted(wanted - found.keys())
+    if missing:
+        rows = [{"repository_id": repository_id, **_columns(key)} for key in missing]
+        session.execute(insert(Series).on_conflict_do_nothing(constraint="uq_series_key"), rows)
+        found = _find(session, wanted)
+        for key in missing:
+            _link(session, series_id=found[key], key=key)
+    return found
+
+
+def _columns(key: SeriesKey) -> dict[str, Any]:
+    return {name: getattr(key, name) for name in SeriesKey.__slots__}
+
+
+def _find(session: Session, wanted: set[SeriesKey]) -> dict[SeriesKey, int]:
+    columns = [getattr(Series, name) for name in SeriesKey.__slots__]
+    rows = session.execute(
+        select(*columns, Series.id).where(Series.workload_id.in_(sorted({key.workload_id for key in wanted})))
+    )
+    by_key = {SeriesKey(*row[:-1]): int(row[-1]) for row in rows}
+    return {key: by_key[key] for key in wanted if key in by_key}
+
+
+def _link(session: Session, *, series_id: int, key: SeriesKey) -> None:
+    """Point a new series at the one it continues: the newest of the same metric, workload and pool, any version.
+
+    Same workload name and benchmark name is what "the same" means across versions. A first series has none.
+    """
+    subject = (
+        select(Benchmark.repository_id, Benchmark.name, Workload.key)
+        .join(Workload, Workload.benchmark_id == Benchmark.id)
+        .where(Workload.id == key.workload_id)
+        .subquery()
+    )
+    predecessor = (
+        select(Series.id)
+        .join(Workload, Workload.id == Series.workload_id)
+        .join(Benchmark, Benchmark.id == Workload.benchmark_id)
+        .join(
+            subject,
+            (subject.c.repository_id == Benchmark.repository_id)
+            & (subject.c.name == Benchmark.name)
+            & (subject.c.key == Workload.key),
+        )
+        .where(Series.id < series_id, Series.metric == key.metric, Series.pool == key.pool)
+        .order_by(Series.id.desc())
+        .limit(1)
+    )
+    session.execute(
+        update(Series)
+        .where(Series.id == series_id, Series.predecessor_id.is_(None))
+        .values(predecessor_id=predecessor.scalar_subquery())
+        .execution_options(synchronize_session=False)
+    )

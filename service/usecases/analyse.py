@@ -1,0 +1,27 @@
+"""What follows a finished run: detection, then bisection, in one transaction, and the note that it is done.
+
+The note is what makes it certain: a task that is lost between the report and this leaves a run without it, and the
+beat finds such runs. Doing it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy.orm import Session
+
+from service.store import runs
+from service.usecases import bisect, detect
+from service.usecases.aftermath import Aftermath
+from service.usecases.detect import DetectionPolicy
+
+
+def analyse_run(session: Session, *, run_id: int, now: datetime, policy: DetectionPolicy) -> Aftermath:
+    """Let detection and bisection look at a finished run; the caller commits, then rings and delivers."""
+    if not runs.is_unanalysed(session, run_id=run_id):
+        return Aftermath()
+    aftermath = Aftermath()
+    aftermath.add(detect.after_report(session, run_id=run_id, now=now, policy=policy))
+    aftermath.add(bisect.after_report(session, run_id=run_id, now=now))
+    runs.mark_analysed(session, run_id=run_id, now=now)
+    return aftermath

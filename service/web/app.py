@@ -1,0 +1,25 @@
+"""The Flask application, made from its parts; no global, no import-time side effect."""
+
+from __future__ import annotations
+
+import structlog
+from flask import Flask
+
+from service.settings import Settings, check_secrets
+from service.web import errors, health, read_api, runner_api, webhooks
+from service.web.parts import EXTENSION, SMALL_BODY_BYTES
+from service.wiring import Services, connect
+
+
+def create_app(settings: Settings, services: Services | None = None) -> Flask:
+    """The service's web side. Refuses to start with a missing or well-known secret outside the embedded mode."""
+    check_secrets(settings)
+    app = Flask("service.web", static_folder=None, template_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = SMALL_BODY_BYTES
+    app.json.sort_keys = False  # type: ignore[attr-defined]
+    app.extensions[EXTENSION] = services or connect(settings)
+    errors.register(app)
+    for blueprint in (webhooks.blueprint, runner_api.blueprint, read_api.blueprint, health.blueprint):
+        app.register_blueprint(blueprint)
+    app.before_request(structlog.contextvars.clear_contextvars)
+    return app
