@@ -335,7 +335,9 @@ def repository(sessions, git_repo):
     from service.store.tables import Repository
 
     with sessions.begin() as session:
-        made = Repository(name="ada/kernels", clone_url=f"file://{git_repo.path}", webhook_secret="s3cret-of-the-webhook")
+        made = Repository(
+            name="ada/kernels", clone_url=f"file://{git_repo.path}", webhook_secret="s3cret-of-the-webhook"
+        )
         session.add(made)
     return made
 

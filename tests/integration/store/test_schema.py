@@ -10,7 +10,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 
 from service.store import schema
 from service.store.engine import StoreError, make_engine, normalise_url
@@ -34,12 +34,19 @@ def test_the_models_are_the_migrated_schema(engine):
         assert compare_metadata(context, Base.metadata) == []
 
 
-def test_check_constraints_of_the_models_are_in_the_database(engine):
-    inspector = inspect(engine)
-    for table in Base.metadata.sorted_tables:
-        declared = {str(c.name) for c in table.constraints if c.__class__.__name__ == "CheckConstraint"}
-        stored = {c["name"] for c in inspector.get_check_constraints(table.name)}
-        assert declared == stored, table.name
+def test_constraints_and_indexes_are_word_for_word_those_of_the_models(engine, empty_engine):
+    Base.metadata.create_all(empty_engine)
+    migrated, declared = _definitions(engine), _definitions(empty_engine)
+    assert migrated == declared
+    assert len(declared) > 60
+
+
+def _definitions(engine) -> set[str]:
+    constraints = "SELECT conrelid::regclass || ' ' || conname || ' ' || pg_get_constraintdef(oid) FROM pg_constraint"
+    with engine.connect() as connection:
+        found = set(connection.scalars(text(f"{constraints} WHERE connamespace = 'public'::regnamespace")))
+        found |= set(connection.scalars(text("SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'")))
+    return {line for line in found if "alembic_version" not in line}
 
 
 def test_every_migration_goes_up_down_and_up_again(empty_engine):
