@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
-
-from pydantic import BaseModel, ValidationError
 
 from runners.errors import RunnerError
 
@@ -16,8 +16,9 @@ class NotRegisteredError(RunnerError):
     """There is no usable registration in the state folder."""
 
 
-class RunnerIdentity(BaseModel, frozen=True):
-    """One line of JSON, readable by its owner only."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerIdentity:
+    """One JSON object in a file that only its owner can read."""
 
     url: str
     runner_id: int
@@ -32,7 +33,7 @@ class RunnerIdentity(BaseModel, frozen=True):
         draft = state_dir / f".{FILE_NAME}.{os.getpid()}"
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "w") as file:
-            file.write(self.model_dump_json() + "\n")
+            file.write(json.dumps(asdict(self)) + "\n")
             file.flush()
             os.fsync(handle)
         draft.replace(state_dir / FILE_NAME)
@@ -42,10 +43,9 @@ class RunnerIdentity(BaseModel, frozen=True):
         """Read it; raises NotRegisteredError."""
         path = state_dir / FILE_NAME
         try:
-            return cls.model_validate_json(path.read_text())
+            return cls(**json.loads(path.read_text()))
         except FileNotFoundError as error:
-            raise NotRegisteredError(
-                f"no runner is registered in {state_dir}: use `kernelwatch runner register`"
-            ) from error
-        except ValidationError as error:
+            message = f"no runner is registered in {state_dir}: use `kernelwatch runner register`"
+            raise NotRegisteredError(message) from error
+        except (ValueError, TypeError) as error:
             raise NotRegisteredError(f"{path} is damaged: register this runner again") from error

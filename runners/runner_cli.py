@@ -11,6 +11,8 @@ from pathlib import Path
 import click
 import structlog
 
+from runners.config import POLL_S
+
 _GIB = 1 << 30
 
 
@@ -104,7 +106,7 @@ def register(*, url: str, token: str, pool: str, name: str, device: str, cpu: in
 
 @runner.command()
 @click.option("--broker-url", envvar="REDIS_URL", default=None, help="Broker that rings; without one the runner polls.")
-@click.option("--poll-s", type=float, default=15.0, show_default=True, help="Seconds between polls.")
+@click.option("--poll-s", type=float, default=POLL_S, show_default=True, help="Seconds between polls.")
 @click.option("--memory-gib", type=float, default=6.0, show_default=True, help="Memory one measured process may use.")
 @click.option("--cache-dir", type=click.Path(path_type=Path), default=_default_cache_dir, help="Mirrors and builds.")
 @click.option(
@@ -123,8 +125,8 @@ def serve(
     state_dir: Path,
 ) -> None:
     """Measure whatever is queued for this runner's pool, until stopped."""
+    from runners.config import WorkerConfig
     from runners.errors import RunnerError
-    from runners.worker import WorkerConfig
     from runners.worker import serve as serve_pool
 
     config = WorkerConfig(

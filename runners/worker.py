@@ -8,71 +8,29 @@ or was never given, the poller alone keeps the runner at work over HTTP.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import threading
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from celery import Celery
-from celery.signals import setup_logging, worker_process_init, worker_process_shutdown
+from celery.platforms import SecurityWarning
+from celery.signals import setup_logging, worker_process_init, worker_process_shutdown, worker_shutting_down
 
-from runners.agent import Agent, Outcome
-from runners.client import ServiceClient
-from runners.device import open_device
+from runners.config import WorkerConfig
 from runners.identity import RunnerIdentity
-from runners.job import Job, Progress, Workshop
-from runners.sandbox import Limits
-from runners.scratch import remove_stale
-from runners.spool import Spool
-from service.contract import RunOrder, RunReport
+
+if TYPE_CHECKING:  # only the process that measures loads the rest: the one that waits stays small
+    from runners.agent import Agent, Outcome
 
 TASK = "runners.measure"
-POLL_S = 15.0
 VISIBILITY_TIMEOUT_S = 7200  # above the longest run: a lost run comes back by its lease, not by the broker
+GIVE_BACK_S = 20.0
 _log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerConfig:
-    """Where a runner keeps things and how it is limited."""
-
-    state_dir: Path
-    cache_dir: Path
-    lock_dir: Path
-    broker_url: str | None = None
-    poll_s: float = POLL_S
-    memory_bytes: int = 6 << 30
-    cpu: int | None = None
-
-
-def build_agent(config: WorkerConfig, *, stopping: threading.Event | None = None) -> Agent:
-    """Wire an agent from its registration; raises NotRegisteredError."""
-    identity = RunnerIdentity.load(config.state_dir)
-    device = open_device(identity.device, state_dir=config.state_dir, cpu=config.cpu)
-    on_gpu = identity.device != "cpu"
-    workshop = Workshop(
-        device=device,
-        cache_dir=config.cache_dir,
-        limits=Limits(
-            address_space_bytes=None if on_gpu else config.memory_bytes,
-            data_bytes=config.memory_bytes,
-        ),
-        device_files=tuple(Path("/dev").glob("nvidia*")) if on_gpu else (),
-    )
-
-    def work(order: RunOrder, progress: Progress) -> RunReport:
-        return Job(order, workshop, progress).carry_out()
-
-    return Agent(
-        service=ServiceClient(identity.url, identity.token),
-        spool=Spool(config.state_dir / "spool"),
-        work=work,
-        lock_dir=config.lock_dir,
-        device=identity.device if config.cpu is None else f"{identity.device}-{config.cpu}",
-        stopping=stopping,
-    )
 
 
 class Doorbell:
@@ -86,20 +44,30 @@ class Doorbell:
 
     def open(self) -> None:
         """Start polling; called in the process that measures, after it was forked."""
-        cache_dir = self._config.cache_dir
-        removed = sum(remove_stale(root) for root in (cache_dir / "scratch", *(cache_dir / "worktrees").glob("*")))
+        from runners.host import tidy
+
+        removed = tidy(self._config)
         if removed:
             _log.info("removed what a crash left", folders=removed)
         threading.Thread(target=self.poll_until_stopped, name="poll", daemon=True).start()
 
-    def close(self) -> None:
-        """Stop at the next opportunity; the run in hand is given back."""
+    def stop(self) -> None:
+        """Stop at the next opportunity; the run in hand is given back to the service."""
         self._stopping.set()
+
+    def close(self) -> None:
+        """Stop, and wait a while until the run in hand has been given back."""
+        self.stop()
+        if self._one_at_a_time.acquire(timeout=GIVE_BACK_S):
+            self._one_at_a_time.release()
 
     def ring(self, run_id: int | None) -> Outcome:
         """Look for work now, unless that is being done already."""
-        if not self._one_at_a_time.acquire(blocking=False):
-            return Outcome.BUSY  # whoever is at it looks again before it stops
+        from runners.agent import Outcome
+        from runners.host import build_agent
+
+        if self._stopping.is_set() or not self._one_at_a_time.acquire(blocking=False):
+            return Outcome.BUSY  # whoever is at it looks again before it ends
         try:
             if self._agent is None:
                 self._agent = build_agent(self._config, stopping=self._stopping)
@@ -161,17 +129,49 @@ def serve(config: WorkerConfig) -> None:
         doorbell.poll_until_stopped()
         return
     app = build_app(config, doorbell)
+    shutdown = _ShutdownPipe()
 
     def on_init(**_: object) -> None:
+        shutdown.watch(doorbell.stop)
         doorbell.open()
 
-    def on_shutdown(**_: object) -> None:
+    def on_process_shutdown(**_: object) -> None:
         doorbell.close()
+
+    def on_shutting_down(**_: object) -> None:
+        shutdown.announce()
 
     def on_logging(**_: object) -> None:
         logging.getLogger("celery").setLevel(logging.INFO)
 
     worker_process_init.connect(on_init, weak=False)
-    worker_process_shutdown.connect(on_shutdown, weak=False)
+    worker_process_shutdown.connect(on_process_shutdown, weak=False)
+    worker_shutting_down.connect(on_shutting_down, weak=False)
     setup_logging.connect(on_logging, weak=False)  # its presence keeps Celery from arranging logging anew
-    app.Worker(pool="prefork", concurrency=1, without_gossip=True, without_mingle=True, without_heartbeat=True).start()
+    # Celery warns root because of pickled messages; only JSON is accepted here, and foreign code runs unprivileged.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
+    app.Worker(
+        pool="prefork", concurrency=1, without_gossip=True, without_mingle=True, without_heartbeat=True, quiet=True
+    ).start()
+
+
+class _ShutdownPipe:
+    """Tells the measuring process that its parent stops, or has died: Celery itself would let the run go on."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+
+    def announce(self) -> None:
+        """In the parent: the pipe's end is the message."""
+        with suppress(OSError):
+            os.close(self._write)
+
+    def watch(self, stop: Callable[[], None]) -> None:
+        """In the measuring process: call `stop` when the message comes."""
+        self.announce()  # our copy of the writing end
+
+        def wait() -> None:
+            os.read(self._read, 1)
+            stop()
+
+        threading.Thread(target=wait, name="shutdown", daemon=True).start()
