@@ -21,6 +21,7 @@ from service.stats.bisect.likelihood import (
     information,
     with_build_offsets,
 )
+from service.stats.bisect.robust import STUDENT_DF, Runs, fit
 from service.stats.bisect.types import BisectProblem, Failure, Observation
 
 PRIOR_NONE = 0.12
@@ -29,10 +30,10 @@ PRIOR_TWO = 0.08
 PRIOR_BACK = 0.06
 SIZE_SPREAD = 0.2  # a step's size may differ from the alarm's by this share
 BACK_SPREAD = 0.5
-STUDENT_DF = 5.0
 CORE_SHARE = 0.85  # scale of the Student core over the sd of all runs
 NOISE_PRIOR_RUNS = 12.0
-ROUNDS = 4
+ROUNDS = 3
+PLAUSIBLE = 96  # arrangements that get their own robust fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +127,43 @@ def believe_evidence(problem: BisectProblem, evidence: Evidence) -> Belief:
         residual = evidence.log_s - mean[level]
         mass = np.maximum(np.bincount(evidence.block, weight, blocks), 1e-12)
         offset = np.bincount(evidence.block, weight * residual, blocks) / mass
-        square = (residual - offset[evidence.block]) ** 2 + spread[level]
+        square = (residual - offset[evidence.block]) ** 2 + 0.25 * spread[level]
         variance = (NOISE_PRIOR_RUNS * prior_variance + float(weight @ square)) / (
             NOISE_PRIOR_RUNS + max(runs - blocks, 0)
         )
         weight = (STUDENT_DF + 1.0) / (STUDENT_DF + square / variance)
 
+    if runs and offset_variance <= 0:
+        keep = np.unique(
+            np.concatenate([np.arange(hypotheses.singles), np.argsort(-probability)[:PLAUSIBLE]])
+        )
+        hypotheses = Hypotheses(hypotheses.first[keep], hypotheses.second[keep], hypotheses.closes[keep])
+        robust = fit(
+            Runs(evidence.log_s, level, evidence.block),
+            hypotheses,
+            means=means[keep],
+            variances=variances[keep],
+            log_prior=log_prior[keep] + math.log(1 - none_prior),
+            none_log_prior=math.log(none_prior),
+            start=(sizes[keep], variance),
+            noise_prior=(prior_variance, NOISE_PRIOR_RUNS),
+        )
+        joint = robust.log_ml + log_prior[keep] + math.log(1 - none_prior)
+        top = max(float(joint.max()), math.log(none_prior))
+        probability = np.exp(joint - top)
+        none = math.exp(math.log(none_prior) - top)
+        total = float(probability.sum()) + none
+        probability, none = probability / total, none / total
+        sizes, size_variances = robust.sizes, robust.size_variances
+        weight, variance = robust.weight, robust.variance
+        info = information(
+            weight=weight,
+            log_s=evidence.log_s,
+            level=level,
+            block=evidence.block,
+            levels=count,
+            variance=variance,
+        )
     gap_mass, gap_size, gap_size_sd = _gap_steps(hypotheses, probability, sizes, size_variances, count - 1)
     effect, effect_sd = _net_effect(hypotheses, probability, none, sizes, size_variances)
     return Belief(

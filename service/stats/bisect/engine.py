@@ -111,7 +111,7 @@ def _probe(
         pairs = _pairs(belief, float(belief.gap_size[gap]), nats=math.log(BAYES_FACTOR), runs_left=runs_left)
         return pair_probe(belief, low, high, runs=pairs, phase=Phase.SANDWICH)
     settled = frozenset([*confirmed, *doubtful])
-    others = sum(m for g, m in enumerate(belief.gap_mass) if g not in settled)
+    others = max((float(m) for g, m in enumerate(belief.gap_mass) if g not in settled), default=0.0)
     if others <= OTHER_MASS:
         return None
     return search_probe(problem, belief, settled=settled, running=running, runs_left=runs_left)

@@ -23,6 +23,10 @@ SURE = 0.05  # share of the open mass that may lie beyond a partner
 BIN = 0.125  # of the step
 BUILD_OK_RUNS = 10.0  # prior builds, one in twenty of them broken
 LEAST_SPREAD = 0.2
+REACH = 2.0  # levels further than this many steps from the reference are counted there
+BATCH_OVERHEAD_RUNS = 1.0  # starting a batch costs about as much as a run
+LOW, BOTH, HIGH = 0.0, 0.5, 1.0  # the partner below, both in equal parts, the partner above
+REFERENCES = (LOW, BOTH, HIGH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Spot:
     share: float  # of the gap's mass at or before it; 0 when it is that level itself
     build_s: float
     chance: float
+    low: int  # index of the nearest level surely before the step
+    high: int
 
 
 def build_chance(belief: Belief) -> Floats:
@@ -81,12 +87,7 @@ def pair_probe(belief: Belief, lo: int, hi: int, *, runs: int, phase: Phase) -> 
 
 
 def search_probe(
-    problem: BisectProblem,
-    belief: Belief,
-    *,
-    settled: frozenset[int],
-    running: Sequence[Probe],
-    runs_left: int,
+    problem: BisectProblem, belief: Belief, *, settled: frozenset[int], running: Sequence[Probe], runs_left: int
 ) -> Probe | None:
     """The best batch, or None when nothing can tell more."""
     open_mass = np.array([0.0 if g in settled else m for g, m in enumerate(belief.gap_mass)])
@@ -100,30 +101,35 @@ def search_probe(
     choices = [r for r in RUN_CHOICES if 2 * r <= max(runs_left, 2)]
     spread = np.array([_spread(problem, belief, runs, size) for runs in choices])
     if running:
-        gains = _gains_beside(
+        beside = _gains_beside(
             problem, belief, spots=spots, open_mass=open_mass, running=running, spread=spread, size=size
         )
+        gains = np.repeat(beside[:, None, :], len(REFERENCES), axis=1)
     else:
         gains = _gains(belief, spots, spread, size)
-    cost = np.array([[s.build_s + 2 * r * problem.measure_cost_s for r in choices] for s in spots])
+    cost = np.array(
+        [[s.build_s + (2 * r + BATCH_OVERHEAD_RUNS) * problem.measure_cost_s for r in choices] for s in spots]
+    )
     chance = np.array([s.chance for s in spots])
-    rate = gains * chance[:, None] / np.maximum(cost, 1e-9)
-    best = int(np.argmax(rate))
-    if rate.flat[best] <= 0:
+    rate = gains * chance[:, None, None] / np.maximum(cost, 1e-9)[:, None, :]
+    if choices[0] == 1:
+        rate[:, REFERENCES.index(BOTH), 0] = 0.0  # one run has one partner
+    spot, reference, runs = np.unravel_index(int(np.argmax(rate)), rate.shape)
+    if rate[spot, reference, runs] <= 0:
         return None
-    spot, runs = spots[best // len(choices)], choices[best % len(choices)]
-    return _batch(belief, spot, runs, open_mass)
+    return _batch(belief, spots[spot], choices[runs], REFERENCES[reference])
 
 
 def _spots(belief: Belief, open_mass: Floats, taken: set[int]) -> list[Spot]:
     evidence = belief.evidence
     groups = evidence.groups
     chance = build_chance(belief)
+    before = np.concatenate([[0.0], np.cumsum(open_mass)]) / open_mass.sum()
     spots = []
     for gap, mass in enumerate(open_mass):
         low, high = int(belief.levels[gap]), int(belief.levels[gap + 1])
         if gap and low not in taken:
-            spots.append(Spot(low, gap, 0.0, 0.0, 1.0))
+            spots.append(Spot(low, gap, 0.0, 0.0, 1.0, *_partners(before, gap - 1, gap + 1)))
         inside = np.arange(low + 1, high)
         inside = inside[(chance[inside] > 0) & ~np.isin(inside, list(taken))] if len(inside) else inside
         if mass < 1e-4 or not len(inside):
@@ -133,8 +139,16 @@ def _spots(belief: Belief, open_mass: Floats, taken: set[int]) -> list[Spot]:
         for pick in _picks(inside, share, chance, evidence.built, wide=bool(taken)):
             group = int(inside[pick])
             cost = 0.0 if evidence.built[group] else float(groups.build_cost_s[group])
-            spots.append(Spot(group, gap, float(share[pick]), cost, float(chance[group])))
+            partners = _partners(before, gap, gap + 1)
+            spots.append(Spot(group, gap, float(share[pick]), cost, float(chance[group]), *partners))
     return spots
+
+
+def _partners(before: Floats, low: int, high: int) -> tuple[int, int]:
+    """The nearest levels from `low` down and from `high` up with almost no open mass beyond them."""
+    sure_low = np.flatnonzero(before[: low + 1] <= SURE)
+    sure_high = np.flatnonzero(before[high:] >= 1 - SURE)
+    return int(sure_low[-1]), high + int(sure_high[0])
 
 
 def _picks(inside: Ints, share: Floats, chance: Floats, built: np.ndarray, *, wide: bool) -> set[int]:
@@ -161,28 +175,30 @@ def _spread(problem: BisectProblem, belief: Belief, runs: int, size: float) -> f
 
 
 def _gains(belief: Belief, spots: Sequence[Spot], spread: Floats, size: float) -> Floats:
-    """(spots, runs) mutual information in bits between the arrangement and the reading."""
-    bins = round(4 / BIN) + 1
-    table = np.clip(np.rint((belief.level_means() / size + 1.0) / BIN), 0, bins - 1).astype(np.int64)
-    levels = table.shape[1]
-    key = table + np.arange(levels) * bins
-    share = np.repeat(belief.probability[:, None], levels, axis=1)
-    flat = np.bincount(key.ravel(), share.ravel(), levels * bins)
-    histogram = flat.astype(np.float64).reshape(levels, bins)
-    histogram[:, round(1.0 / BIN)] += belief.none
-    rows = np.array([(1 - s.share) * histogram[s.below] + s.share * histogram[_above(s)] for s in spots])
-    return np.stack([_mixture_information(rows, s) for s in spread], axis=1)
-
-
-def _above(spot: Spot) -> int:
-    return spot.below + 1 if spot.share > 0 else spot.below
+    """(spots, references, runs) bits between the arrangement and the reading against that reference."""
+    bins = round(2 * REACH / BIN) + 1
+    table = np.concatenate([belief.level_means() / size, np.zeros((1, len(belief.levels)))])
+    share = np.append(belief.probability, belief.none)
+    rows = np.zeros((len(spots), len(REFERENCES), bins))
+    for i, spot in enumerate(spots):
+        low, high = table[:, spot.low], table[:, spot.high]
+        for j, weight in enumerate(REFERENCES):
+            base = (1 - weight) * low + weight * high
+            for below, part in ((spot.below, 1 - spot.share), (spot.below + 1, spot.share)):
+                if part > 0:
+                    place = np.clip(np.rint((table[:, below] - base + REACH) / BIN), 0, bins - 1)
+                    rows[i, j] += part * np.bincount(place.astype(np.int64), share, bins)
+    flat = rows.reshape(-1, bins)
+    return np.stack(
+        [_mixture_information(flat, float(s)).reshape(len(spots), len(REFERENCES)) for s in spread], axis=2
+    )
 
 
 def _mixture_information(rows: Floats, spread: float) -> Floats:
     """H(reading) - H(noise) in bits for rows of level histograms."""
     bins = rows.shape[1]
-    grid = np.linspace(-1.0 - 3 * spread, 3.0 + 3 * spread, 97)
-    centre = -1.0 + BIN * np.arange(bins)
+    grid = np.linspace(-REACH - 3 * spread, REACH + 3 * spread, 97)
+    centre = -REACH + BIN * np.arange(bins)
     kernel = np.exp(-0.5 * ((grid[None, :] - centre[:, None]) / spread) ** 2)
     step = grid[1] - grid[0]
     kernel /= kernel.sum(axis=1, keepdims=True) * step
@@ -232,8 +248,8 @@ def _gains_beside(
 
 def _two_level_information(share: Floats, spread: Floats) -> Floats:
     """(len(share), len(spread)) bits about a yes/no question read with Gaussian noise."""
-    rows = np.zeros((len(share), round(4 / BIN) + 1))
-    zero, one = round(1 / BIN), round(2 / BIN)
+    rows = np.zeros((len(share), round(2 * REACH / BIN) + 1))
+    zero, one = round(REACH / BIN), round((REACH + 1) / BIN)
     rows[:, zero], rows[:, one] = 1 - share, share
     return np.stack([_mixture_information(rows, float(s)) for s in spread], axis=1)
 
@@ -247,16 +263,10 @@ def _commit_mass(belief: Belief, open_mass: Floats) -> Floats:
     return mass
 
 
-def _batch(belief: Belief, spot: Spot, runs: int, open_mass: Floats) -> Probe:
+def _batch(belief: Belief, spot: Spot, runs: int, reference: float) -> Probe:
     """The spot with partners from the nearest measured commits surely before and after the step."""
-    total = open_mass.sum()
-    before = np.concatenate([[0.0], np.cumsum(open_mass)]) / total  # open mass at or before each level
-    levels = belief.levels
-    sure_low = [i for i in range(len(levels)) if levels[i] < spot.group and before[i] <= SURE]
-    sure_high = [i for i in range(len(levels)) if levels[i] > spot.group and before[i] >= 1 - SURE]
     probe = belief.evidence.groups.probe
-    low, high = int(probe[levels[sure_low[-1]]]), int(probe[levels[sure_high[0]]])
+    low, high = int(probe[belief.levels[spot.low]]), int(probe[belief.levels[spot.high]])
     position = int(probe[spot.group])
-    share = before[spot.below] + (open_mass[spot.below] / total * spot.share if spot.share else 0.0)
-    outer = (low, high) if runs > 1 or share >= 0.5 else (high, low)
-    return Probe(position, (low, high), interleave(position, outer, runs), 2 * runs, Phase.SEARCH)
+    outer = (low, high) if reference == BOTH else (low,) if reference == LOW else (high,)
+    return Probe(position, outer, interleave(position, outer, runs), 2 * runs, Phase.SEARCH)
