@@ -12,28 +12,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.stats.bisect.drift import SIZE_PRIOR, SIZES, Offsets, offsets
 from service.stats.bisect.evidence import Evidence, Floats, Ints, collect
 from service.stats.bisect.likelihood import (
     Hypotheses,
     Information,
+    RunSums,
     arrangements,
     evidence_of_steps,
-    information,
     with_build_offsets,
 )
-from service.stats.bisect.robust import STUDENT_DF, Runs, fit
+from service.stats.bisect.prior import Prior, prior_of
+from service.stats.bisect.robust import STUDENT_DF, Runs, effects_of, fit
 from service.stats.bisect.types import BisectProblem, Failure, Observation
 
-PRIOR_NONE = 0.12
-PRIOR_NONE_CHANGED = 0.5  # the environment changed with the alarm
-PRIOR_TWO = 0.08
-PRIOR_BACK = 0.06
-SIZE_SPREAD = 0.2  # a step's size may differ from the alarm's by this share
-BACK_SPREAD = 0.5
 CORE_SHARE = 0.85  # scale of the Student core over the sd of all runs
 NOISE_PRIOR_RUNS = 12.0
 ROUNDS = 3
-PLAUSIBLE = 96  # arrangements that get their own robust fit
+UNSURE_SHARE = 0.25  # how much of the doubt about a level counts as noise of its runs
+PLAUSIBLE = 64  # arrangements that get their own robust fit
+LEAST_PLAUSIBLE = 12
+PLAUSIBLE_RUNS = 16_000  # arrangements x runs
+FEW_RUNS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class Belief:
     information: Information
     weight: Floats
     scale: float  # of the Student core
+    drift: float  # sd of the block offsets, in noise sds
     effect: float
     effect_sd: float
 
@@ -79,157 +80,184 @@ def believe(problem: BisectProblem, log: Sequence[Observation | Failure]) -> Bel
     return believe_evidence(problem, collect(problem, log))
 
 
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A log in the form in which it is fitted."""
+
+    evidence: Evidence
+    levels: Ints
+    hypotheses: Hypotheses
+    prior: Prior
+    runs: Runs
+    noise: float  # prior variance of the Student core
+    build_offset: float  # prior variance of a build's own offset
+
+    def sums(self, weight: Floats, variance: float) -> RunSums:
+        """The runs added up by block and level."""
+        return RunSums.of(
+            weight=weight,
+            log_s=self.runs.log_s,
+            level=self.runs.level,
+            block=self.runs.block,
+            levels=len(self.levels),
+            variance=variance,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """What a fit says: arrangements with their shares ("none" last), sizes, run weights and noise."""
+
+    hypotheses: Hypotheses
+    share: Floats
+    sizes: Floats
+    size_variances: Floats
+    information: Information
+    weight: Floats
+    variance: float
+    drift: float
+
+
 def believe_evidence(problem: BisectProblem, evidence: Evidence) -> Belief:
-    """Alternate between belief, run weights and noise, a fixed number of rounds."""
-    groups = evidence.groups
-    levels = np.unique(np.concatenate([evidence.group, [0, groups.count - 1]])).astype(np.int64)
+    """Rough weights with free offsets first, then the drift's size, then a robust fit of what is plausible."""
+    levels = np.unique(np.concatenate([evidence.group, [0, evidence.groups.count - 1]])).astype(np.int64)
+    hypotheses = arrangements(len(levels) - 1)
+    centre = evidence.log_s.mean() if len(evidence.log_s) else 0.0
     level = np.searchsorted(levels, evidence.group).astype(np.int64)
-    count = len(levels)
-    cumulative = np.concatenate([np.cumsum(groups.weight), [1.0]])
-    gap_weight = np.diff(cumulative[levels])
-    hypotheses = arrangements(count - 1)
-    log_prior = np.log(_prior(problem, hypotheses, gap_weight, _same_gap(groups.weight, levels)) + 1e-300)
-    none_prior = PRIOR_NONE_CHANGED if problem.environment_changed else PRIOR_NONE
-    means, variances = _size_prior(problem, hypotheses)
-    offset_variance = problem.build_offset_sd**2
-
-    prior_variance = (CORE_SHARE * problem.noise_sd) ** 2
-    variance = prior_variance
-    runs = len(evidence.log_s)
-    blocks = int(evidence.block.max()) + 1 if runs else 0
-    weight = np.ones(runs)
-    for _ in range(ROUNDS):
-        raw = information(
-            weight=weight,
-            log_s=evidence.log_s,
-            level=level,
-            block=evidence.block,
-            levels=count,
-            variance=variance,
-        )
-        info = with_build_offsets(raw, offset_variance)
-        log_ml, sizes, size_variances = evidence_of_steps(info, hypotheses, means=means, variances=variances)
-        joint = log_ml + log_prior + math.log(1 - none_prior)
-        top = max(float(joint.max()), math.log(none_prior))
-        probability = np.exp(joint - top)
-        none = math.exp(math.log(none_prior) - top)
-        total = float(probability.sum()) + none
-        probability, none = probability / total, none / total
-        if not runs:
-            break
-        steps = _step_table(hypotheses, sizes, count - 1)
-        table = np.concatenate([np.zeros((len(steps), 1)), np.cumsum(steps, axis=1)], axis=1)
-        mean = probability @ table
-        spread = np.maximum(probability @ table**2 - mean**2, 0.0)
-        if offset_variance > 0:
-            inverse = np.linalg.inv(raw.matrix + np.eye(count) / offset_variance)
-            mean = mean + inverse @ (raw.vector - raw.matrix @ mean)
-        residual = evidence.log_s - mean[level]
-        mass = np.maximum(np.bincount(evidence.block, weight, blocks), 1e-12)
-        offset = np.bincount(evidence.block, weight * residual, blocks) / mass
-        square = (residual - offset[evidence.block]) ** 2 + 0.25 * spread[level]
-        variance = (NOISE_PRIOR_RUNS * prior_variance + float(weight @ square)) / (
-            NOISE_PRIOR_RUNS + max(runs - blocks, 0)
-        )
-        weight = (STUDENT_DF + 1.0) / (STUDENT_DF + square / variance)
-
-    if runs and offset_variance <= 0:
-        keep = np.unique(
-            np.concatenate([np.arange(hypotheses.singles), np.argsort(-probability)[:PLAUSIBLE]])
-        )
-        hypotheses = Hypotheses(hypotheses.first[keep], hypotheses.second[keep], hypotheses.closes[keep])
-        robust = fit(
-            Runs(evidence.log_s, level, evidence.block),
-            hypotheses,
-            means=means[keep],
-            variances=variances[keep],
-            log_prior=log_prior[keep] + math.log(1 - none_prior),
-            none_log_prior=math.log(none_prior),
-            start=(sizes[keep], variance),
-            noise_prior=(prior_variance, NOISE_PRIOR_RUNS),
-        )
-        joint = robust.log_ml + log_prior[keep] + math.log(1 - none_prior)
-        top = max(float(joint.max()), math.log(none_prior))
-        probability = np.exp(joint - top)
-        none = math.exp(math.log(none_prior) - top)
-        total = float(probability.sum()) + none
-        probability, none = probability / total, none / total
-        sizes, size_variances = robust.sizes, robust.size_variances
-        weight, variance = robust.weight, robust.variance
-        info = information(
-            weight=weight,
-            log_s=evidence.log_s,
-            level=level,
-            block=evidence.block,
-            levels=count,
-            variance=variance,
-        )
-    gap_mass, gap_size, gap_size_sd = _gap_steps(hypotheses, probability, sizes, size_variances, count - 1)
-    effect, effect_sd = _net_effect(hypotheses, probability, none, sizes, size_variances)
-    return Belief(
+    case = _Case(
         evidence=evidence,
         levels=levels,
         hypotheses=hypotheses,
+        prior=prior_of(problem, hypotheses, evidence.groups.weight, levels),
+        runs=Runs(evidence.log_s - centre, level, evidence.block),
+        noise=(CORE_SHARE * problem.noise_sd) ** 2,
+        build_offset=problem.build_offset_sd**2,
+    )
+    return _belief(case, _prior_fit(case) if not len(evidence.log_s) else _fit(case))
+
+
+def _prior_fit(case: _Case) -> _Fit:
+    """Before the first run."""
+    count = len(case.levels)
+    return _Fit(
+        hypotheses=case.hypotheses,
+        share=np.exp(case.prior.log_prior),
+        sizes=case.prior.means,
+        size_variances=case.prior.variances,
+        information=Information(np.zeros((count, count)), np.zeros(count)),
+        weight=np.zeros(0),
+        variance=case.noise,
+        drift=SIZES[-1],
+    )
+
+
+def _fit(case: _Case) -> _Fit:
+    weight, variance = _rough_weights(case)
+    info, drift, share, sizes = _drift(case, weight, variance)
+    keep = _plausible(case.hypotheses, share, len(weight))
+    kept = case.hypotheses.of(keep)
+    robust = fit(
+        case.runs,
+        kept,
+        case.prior.of(keep),
+        effects_of(case.runs, drift, case.build_offset / variance),
+        sizes=sizes[keep],
+        variance=variance,
+        noise_prior=(case.noise, NOISE_PRIOR_RUNS),
+    )
+    share = np.exp(robust.log_joint - robust.log_joint.max())
+    return _Fit(
+        hypotheses=kept,
+        share=share / share.sum(),
+        sizes=robust.sizes,
+        size_variances=robust.size_variances,
+        information=info,
+        weight=robust.weight,
+        variance=robust.variance,
+        drift=drift.size,
+    )
+
+
+def _plausible(hypotheses: Hypotheses, share: Floats, runs: int) -> Ints:
+    """Which arrangements get their own fit: fewer when there are many runs, as no single run decides then."""
+    order = np.argsort(-share)[: max(LEAST_PLAUSIBLE, min(PLAUSIBLE, PLAUSIBLE_RUNS // max(runs, 1)))]
+    if runs > FEW_RUNS:
+        return np.sort(order[share[order] > 1e-6 * share[order[0]]])
+    return np.unique(np.concatenate([np.arange(hypotheses.singles), order]))
+
+
+def _rough_weights(case: _Case) -> tuple[Floats, float]:
+    """Run weights and noise from a few rounds about the mean of all arrangements, with free block offsets."""
+    runs, count = case.runs, len(case.levels)
+    variance, weight = case.noise, np.ones(len(case.runs.log_s))
+    for _ in range(ROUNDS):
+        sums = case.sums(weight, variance)
+        raw = sums.within_blocks()
+        share, sizes, _ = _share(with_build_offsets(raw, case.build_offset), case.hypotheses, case.prior)
+        table = np.cumsum(_step_table(case.hypotheses, sizes, count - 1), axis=1)
+        table = np.concatenate([np.zeros((len(table), 1)), table], axis=1)
+        mean = share[:-1] @ table
+        spread = np.maximum(share[:-1] @ table**2 - mean**2, 0.0)
+        if case.build_offset > 0:
+            inverse = np.linalg.inv(raw.matrix + np.eye(count) / case.build_offset)
+            mean = mean + inverse @ (raw.vector - raw.matrix @ mean)
+        residual = runs.log_s - mean[runs.level]
+        blocks = len(sums.mass)
+        offset = np.bincount(runs.block, weight * residual, blocks) / np.bincount(runs.block, weight, blocks)
+        square = (residual - offset[runs.block]) ** 2 + UNSURE_SHARE * spread[runs.level]
+        freedom = NOISE_PRIOR_RUNS + max(len(weight) - blocks, 0)
+        variance = (NOISE_PRIOR_RUNS * case.noise + float(weight @ square)) / freedom
+        weight = (STUDENT_DF + 1.0) / (STUDENT_DF + square / variance)
+    return weight, variance
+
+
+def _drift(case: _Case, weight: Floats, variance: float) -> tuple[Information, Offsets, Floats, Floats]:
+    """The drift size that explains the runs best, with the belief and sizes under it."""
+    sums = case.sums(weight, variance)
+    found = []
+    for size, size_prior in zip(SIZES, SIZE_PRIOR, strict=True):
+        drift = offsets(case.evidence, size)
+        raw, log_evidence = sums.with_offsets(drift)
+        info = with_build_offsets(raw, case.build_offset)
+        share, sizes, log_total = _share(info, case.hypotheses, case.prior)
+        found.append((log_evidence + log_total + math.log(size_prior), info, drift, share[:-1], sizes))
+    return max(found, key=lambda f: f[0])[1:]
+
+
+def _share(info: Information, hypotheses: Hypotheses, prior: Prior) -> tuple[Floats, Floats, float]:
+    """Posterior of the arrangements ("none" last), their sizes, and the log of the total."""
+    log_ml, sizes, _ = evidence_of_steps(info, hypotheses, means=prior.means, variances=prior.variances)
+    joint = np.append(log_ml, 0.0) + prior.log_prior
+    top = float(joint.max())
+    share = np.exp(joint - top)
+    total = float(share.sum())
+    return share / total, sizes, top + math.log(total)
+
+
+def _belief(case: _Case, found: _Fit) -> Belief:
+    probability, none = found.share[:-1], float(found.share[-1])
+    gaps = len(case.levels) - 1
+    sizes = (found.hypotheses, probability, found.sizes, found.size_variances)
+    gap_mass, gap_size, gap_size_sd = _gap_steps(*sizes, gaps)
+    effect, effect_sd = _net_effect(*sizes)
+    return Belief(
+        evidence=case.evidence,
+        levels=case.levels,
+        hypotheses=found.hypotheses,
         probability=probability,
-        sizes=sizes,
+        sizes=found.sizes,
         none=none,
         gap_mass=gap_mass,
         gap_size=gap_size,
         gap_size_sd=gap_size_sd,
-        gap_weight=gap_weight,
-        information=info,
-        weight=weight,
-        scale=math.sqrt(variance),
+        gap_weight=np.diff(np.cumsum(case.evidence.groups.weight)[case.levels]),
+        information=found.information,
+        weight=found.weight,
+        scale=math.sqrt(found.variance),
+        drift=found.drift,
         effect=effect,
         effect_sd=effect_sd,
     )
-
-
-def _same_gap(weight: Floats, levels: Ints) -> Floats:
-    """P(two commits drawn by weight, not the same, fall in this gap)."""
-    square = np.concatenate([np.cumsum(weight**2), [1.0]])
-    own = np.diff(square[levels])
-    gap = np.diff(np.cumsum(weight)[levels])
-    return np.maximum(gap**2 - own, 0.0) / max(1.0 - float((weight**2).sum()), 1e-9)
-
-
-def _prior(problem: BisectProblem, hypotheses: Hypotheses, gap: Floats, same: Floats) -> Floats:
-    """Prior of each arrangement given that there is a step; steps that share a gap look like one."""
-    a, k, b = hypotheses.first, hypotheses.second, hypotheses.closes
-    several = len(problem.candidates) > 1
-    two_share = PRIOR_TWO if several else 0.0
-    back_share = PRIOR_BACK if len(problem.candidates) >= 4 else 0.0
-    single, back = k < 0, b >= 0
-    out = np.zeros(len(a))
-    hidden = float((gap**2).sum())
-    lone = (1.0 - two_share - back_share) * gap + two_share * same
-    two_total = max(1.0 - float(same.sum()), 0.0)
-    pair = single == back  # neither single nor taken back
-    raw_pair = gap[a] * gap[k] * pair
-    if raw_pair.sum() > 0:
-        out += two_share * two_total * raw_pair / raw_pair.sum()
-    half = np.where((k == a) | (k == b), 0.5, 1.0)
-    raw_back = 2.0 * gap[a] * gap[b] * gap[k] * half * back
-    total_back = float(raw_back.sum()) + hidden
-    out += back_share * raw_back / total_back
-    lone = lone + back_share * hidden * gap / total_back
-    out[single] = lone[a[single]]
-    return np.asarray(out / out.sum())
-
-
-def _size_prior(problem: BisectProblem, hypotheses: Hypotheses) -> tuple[Floats, Floats]:
-    """Prior mean and variance of each arrangement's two sizes, from the alarm."""
-    size = abs(problem.alarm_effect)
-    whole = problem.alarm_effect_se**2 + (SIZE_SPREAD * size) ** 2
-    part = 0.5 * whole + (SIZE_SPREAD * size) ** 2
-    single, back = hypotheses.second < 0, hypotheses.closes >= 0
-    means = np.empty((len(single), 2))
-    variances = np.empty((len(single), 2))
-    means[:, 0] = np.where(single | back, size, 0.5 * size)
-    means[:, 1] = np.where(single, 0.0, np.where(back, size, 0.5 * size))
-    variances[:, 0] = np.where(single, whole, np.where(back, (BACK_SPREAD * size) ** 2, part))
-    variances[:, 1] = np.where(single, 0.0, np.where(back, whole, part))
-    return means, variances
 
 
 def _step_table(hypotheses: Hypotheses, sizes: Floats, gaps: int) -> Floats:
@@ -261,13 +289,11 @@ def _gap_steps(
     return np.minimum(mass, 1.0), mean, np.sqrt(np.maximum(second - mean**2, 0.0))
 
 
-def _net_effect(
-    hypotheses: Hypotheses, probability: Floats, none: float, sizes: Floats, variances: Floats
-) -> tuple[float, float]:
+def _net_effect(hypotheses: Hypotheses, probability: Floats, sizes: Floats, variances: Floats) -> tuple[float, float]:
     """Expected difference of the ends, and its sd."""
     single, back = hypotheses.second < 0, hypotheses.closes >= 0
     net = np.where(single, sizes[:, 0], np.where(back, sizes[:, 1], sizes.sum(axis=1)))
     spread = np.where(single, variances[:, 0], np.where(back, variances[:, 1], variances.sum(axis=1)))
     mean = float(probability @ net)
     second = float(probability @ (net**2 + spread))
-    return mean, math.sqrt(max(second - mean**2, 0.0)) if none < 1 else 0.0
+    return mean, math.sqrt(max(second - mean**2, 0.0))

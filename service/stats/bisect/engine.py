@@ -14,7 +14,7 @@ import numpy as np
 from service.stats.bisect import reasons
 from service.stats.bisect.belief import Belief, believe_evidence
 from service.stats.bisect.evidence import Evidence, collect
-from service.stats.bisect.likelihood import information
+from service.stats.bisect.likelihood import RunSums
 from service.stats.bisect.probe import is_tight, pair_probe, search_probe
 from service.stats.bisect.types import (
     BisectProblem,
@@ -167,14 +167,14 @@ def _log_bayes_factor(belief: Belief, gap: int) -> float:
     mine = evidence.sandwich & np.isin(evidence.group, [low, high])
     if not mine.any():
         return 0.0
-    info = information(
+    info = RunSums.of(
         weight=belief.weight[mine],
         log_s=evidence.log_s[mine],
         level=(evidence.group[mine] == high).astype(np.int64),
         block=evidence.block[mine],
         levels=2,
         variance=belief.scale**2,
-    )
+    ).within_blocks()
     precision, value = float(info.matrix[1, 1]), float(info.vector[1])
     mean = float(belief.gap_size[gap])
     prior = 1.0 / max(float(belief.gap_size_sd[gap]), 0.2 * mean, 1e-12) ** 2

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from service.stats.bisect.types import BisectProblem, Candidate, Failure, FailureKind, Observation, Phase
 
 BLOCK_RUNS = 8  # runs that share one offset; a machine drifts little in so short a time
+BATCH_GAP_RUNS = 4.0  # the pause between two batches, in runs
+MANY_RUNS = 500  # from here on blocks are twice as long
 INFRASTRUCTURE_TRIES = 3  # after so many the position is left alone
 
 Floats = NDArray[np.floating[Any]]
@@ -51,6 +53,8 @@ class Evidence:
     group: Ints
     block: Ints
     sandwich: NDArray[np.bool_]
+    block_time: Floats  # in runs of its session
+    block_session: Ints
     failed: frozenset[int]  # groups that will not be tried again
     built: NDArray[np.bool_]
     measurements: int  # runs that this bisection paid for
@@ -108,14 +112,25 @@ def collect(problem: BisectProblem, log: Sequence[Observation | Failure]) -> Evi
     group: list[int] = []
     block: list[int] = []
     sandwich: list[bool] = []
+    block_time: list[float] = []
+    block_session: list[int] = []
+    sessions: dict[tuple[object, ...], int] = {}
+    clocks: dict[int, float] = {}
+    block_runs = BLOCK_RUNS if sum(map(len, batches.values())) <= MANY_RUNS else 2 * BLOCK_RUNS
     blocks = 0
-    for runs in batches.values():
-        pieces = max(1, round(len(runs) / BLOCK_RUNS))
+    for key, runs in batches.items():
+        earlier = runs[0].phase == Phase.EARLIER
+        session = sessions.setdefault((*key[1:], key[0] if earlier else None), len(sessions))
+        clock = clocks.get(session, 0.0)
+        pieces = max(1, round(len(runs) / block_runs))
         for index, run in enumerate(runs):
             logs.append(sign * math.log(run.seconds))
             group.append(int(groups.of_position[run.position]))
             block.append(blocks + index * pieces // len(runs))
             sandwich.append(run.phase == Phase.SANDWICH)
+        block_time += [clock + (index + 0.5) * len(runs) / pieces for index in range(pieces)]
+        block_session += [session] * pieces
+        clocks[session] = clock + len(runs) + BATCH_GAP_RUNS
         blocks += pieces
     built = groups.built.copy()
     built[group] = True
@@ -124,6 +139,8 @@ def collect(problem: BisectProblem, log: Sequence[Observation | Failure]) -> Evi
         log_s=np.array(logs, dtype=np.float64),
         group=np.array(group, dtype=np.int64),
         block=np.array(block, dtype=np.int64),
+        block_time=np.array(block_time, dtype=np.float64),
+        block_session=np.array(block_session, dtype=np.int64),
         sandwich=np.array(sandwich, dtype=bool),
         failed=frozenset(g for g, kinds in failures.items() if _given_up(kinds) and g not in group),
         built=built,

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from service.stats.bisect.drift import Offsets
 from service.stats.bisect.evidence import Floats, Ints
 
 
@@ -36,24 +37,49 @@ class Hypotheses:
     second: Ints
     closes: Ints
 
+    def of(self, keep: Ints) -> Hypotheses:
+        """Some of them."""
+        return Hypotheses(self.first[keep], self.second[keep], self.closes[keep])
+
     @property
     def singles(self) -> int:
         """How many hypotheses have one step only; they come first."""
         return int(np.argmax(self.second >= 0)) if (self.second >= 0).any() else len(self.first)
 
 
-def information(
-    *, weight: Floats, log_s: Floats, level: Ints, block: Ints, levels: int, variance: float
-) -> Information:
-    """Sum over blocks of diag(W) - W W'/sum(W): only differences within a block remain."""
-    blocks = int(block.max()) + 1 if len(block) else 0
-    key = block * levels + level
-    mass = np.bincount(key, weight, blocks * levels).reshape(blocks, levels)
-    value = np.bincount(key, weight * log_s, blocks * levels).reshape(blocks, levels)
-    total = np.maximum(mass.sum(axis=1), 1e-12)
-    matrix = np.diag(mass.sum(axis=0)) - (mass / total[:, None]).T @ mass
-    vector = value.sum(axis=0) - mass.T @ (value.sum(axis=1) / total)
-    return Information(matrix / variance, vector / variance)
+@dataclass(frozen=True, slots=True)
+class RunSums:
+    """(blocks, levels) sums of the run weights and of the weighted log times."""
+
+    mass: Floats
+    value: Floats
+    variance: float
+
+    @classmethod
+    def of(cls, *, weight: Floats, log_s: Floats, level: Ints, block: Ints, levels: int, variance: float) -> RunSums:
+        """Add the runs up."""
+        blocks = int(block.max()) + 1 if len(block) else 0
+        key = block * levels + level
+        mass, value = (np.bincount(key, v, blocks * levels).astype(float) for v in (weight, weight * log_s))
+        return cls(mass.reshape(blocks, levels), value.reshape(blocks, levels), variance)
+
+    def within_blocks(self) -> Information:
+        """Free block offsets: sum over blocks of diag(W) - W W'/sum(W)."""
+        total = np.maximum(self.mass.sum(axis=1), 1e-12)
+        matrix = np.diag(self.mass.sum(axis=0)) - (self.mass / total[:, None]).T @ self.mass
+        vector = self.value.sum(axis=0) - self.mass.T @ (self.value.sum(axis=1) / total)
+        return Information(matrix / self.variance, vector / self.variance)
+
+    def with_offsets(self, prior: Offsets) -> tuple[Information, float]:
+        """Block offsets of a known prior; also the log evidence of that prior at zero levels."""
+        total, offset = self.mass.sum(axis=1), self.value.sum(axis=1)
+        mix = np.eye(len(total)) + prior.covariance * total[None, :]
+        spread = np.linalg.solve(mix, prior.covariance)
+        matrix = np.diag(self.mass.sum(axis=0)) - self.mass.T @ spread @ self.mass
+        vector = self.value.sum(axis=0) - self.mass.T @ (spread @ offset)
+        fitted = 0.5 * float(offset @ spread @ offset) / self.variance
+        log_evidence = fitted - 0.5 * float(np.linalg.slogdet(mix)[1])
+        return Information(matrix / self.variance, vector / self.variance), log_evidence
 
 
 def with_build_offsets(info: Information, offset_variance: float) -> Information:

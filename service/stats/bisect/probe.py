@@ -18,13 +18,18 @@ from service.stats.bisect.belief import Belief
 from service.stats.bisect.evidence import Floats, Ints
 from service.stats.bisect.types import BisectProblem, Phase, Probe
 
-RUN_CHOICES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+RUN_CHOICES = (  # runs of the commit, runs of its partners
+    (1, 1), (2, 1), (2, 2), (4, 2), (3, 3), (4, 4), (6, 3), (8, 4), (6, 6), (8, 8),
+    (12, 6), (12, 12), (16, 8), (16, 16), (24, 12), (24, 24), (32, 32),
+)  # fmt: skip
 SURE = 0.05  # share of the open mass that may lie beyond a partner
 BIN = 0.125  # of the step
 BUILD_OK_RUNS = 10.0  # prior builds, one in twenty of them broken
 LEAST_SPREAD = 0.2
 REACH = 2.0  # levels further than this many steps from the reference are counted there
 BATCH_OVERHEAD_RUNS = 1.0  # starting a batch costs about as much as a run
+BATCH_OVERHEAD_SHARE = 0.02  # deciding anew is worth little against all that was measured
+PREDICTED_DRIFT = 0.6  # share of the drift's variance that the last batches do not foretell
 LOW, BOTH, HIGH = 0.0, 0.5, 1.0  # the partner below, both in equal parts, the partner above
 REFERENCES = (LOW, BOTH, HIGH)
 
@@ -63,13 +68,18 @@ def is_tight(belief: Belief, gap: int) -> bool:
     return all(group in belief.evidence.failed for group in inside)
 
 
-def interleave(inner: int, outer: Sequence[int], runs: int) -> tuple[int, ...]:
-    """`runs` runs of `inner` and as many of its partners, in an order that cancels a linear drift.
+def interleave(inner: int, outer: Sequence[int], runs: int, partner_runs: int) -> tuple[int, ...]:
+    """`runs` runs of `inner` among `partner_runs` of its partners, in an order that cancels a linear drift.
 
-    Units of partner, inner, inner, partner; every second unit is turned round.
+    With as many partners as runs: units of partner, inner, inner, partner.  With half as many: inner, partner, inner.
+    Every second unit is turned round, so that no partner is always the earlier one.
     """
     low, high = outer[0], outer[-1]
     order: list[int] = []
+    if partner_runs < runs:
+        for index in range(partner_runs):
+            order += [inner, (low, high)[index % 2], inner]
+        return tuple(order)
     for index in range(runs // 2):
         unit = (low, inner, inner, high)
         if low == high and index % 2 == 1:
@@ -83,7 +93,7 @@ def interleave(inner: int, outer: Sequence[int], runs: int) -> tuple[int, ...]:
 def pair_probe(belief: Belief, lo: int, hi: int, *, runs: int, phase: Phase) -> Probe:
     """Fresh pairs of two groups."""
     low, high = (int(belief.evidence.groups.probe[g]) for g in (lo, hi))
-    return Probe(high, (low,), interleave(high, (low,), runs), 2 * runs, phase)
+    return Probe(high, (low,), interleave(high, (low,), runs, runs), 2 * runs, phase)
 
 
 def search_probe(
@@ -98,8 +108,8 @@ def search_probe(
     if not spots:
         return None
     size = max(belief.effect, 0.25 * abs(problem.alarm_effect))
-    choices = [r for r in RUN_CHOICES if 2 * r <= max(runs_left, 2)]
-    spread = np.array([_spread(problem, belief, runs, size) for runs in choices])
+    choices = [c for c in RUN_CHOICES if sum(c) <= max(runs_left, 2)]
+    spread = np.array([_spread(problem, belief, choice, size) for choice in choices])
     if running:
         beside = _gains_beside(
             problem, belief, spots=spots, open_mass=open_mass, running=running, spread=spread, size=size
@@ -107,13 +117,12 @@ def search_probe(
         gains = np.repeat(beside[:, None, :], len(REFERENCES), axis=1)
     else:
         gains = _gains(belief, spots, spread, size)
-    cost = np.array(
-        [[s.build_s + (2 * r + BATCH_OVERHEAD_RUNS) * problem.measure_cost_s for r in choices] for s in spots]
-    )
+    overhead = BATCH_OVERHEAD_RUNS + BATCH_OVERHEAD_SHARE * belief.evidence.measurements
+    measuring = np.array([sum(c) + overhead for c in choices]) * problem.measure_cost_s
+    cost = np.array([s.build_s for s in spots])[:, None] + measuring[None, :]
     chance = np.array([s.chance for s in spots])
     rate = gains * chance[:, None, None] / np.maximum(cost, 1e-9)[:, None, :]
-    if choices[0] == 1:
-        rate[:, REFERENCES.index(BOTH), 0] = 0.0  # one run has one partner
+    rate[:, REFERENCES.index(BOTH), [c[1] == 1 for c in choices]] = 0.0  # one run has one partner
     spot, reference, runs = np.unravel_index(int(np.argmax(rate)), rate.shape)
     if rate[spot, reference, runs] <= 0:
         return None
@@ -168,10 +177,16 @@ def _binary_entropy(p: Floats) -> Floats:
     return np.asarray(-(q * np.log2(q) + (1 - q) * np.log2(1 - q)))
 
 
-def _spread(problem: BisectProblem, belief: Belief, runs: int, size: float) -> float:
-    """Sd of the level that a batch of `runs` and as many partner runs reads, in steps."""
-    variance = 2.0 * belief.run_sd**2 / runs + 2.0 * problem.build_offset_sd**2
-    return max(math.sqrt(variance) / size, LEAST_SPREAD)
+def _spread(problem: BisectProblem, belief: Belief, runs: tuple[int, int], size: float) -> float:
+    """Sd of the level that a batch of so many runs and partner runs reads, in steps."""
+    return max(math.sqrt(reading_variance(problem, belief, runs)) / size, LEAST_SPREAD)
+
+
+def reading_variance(problem: BisectProblem, belief: Belief, runs: tuple[int, int]) -> float:
+    """Variance of the level read by runs beside partners of known level, with an offset of known prior."""
+    offset_precision = 1.0 / (PREDICTED_DRIFT * belief.drift**2)
+    precision = runs[0] * (1.0 - runs[0] / (sum(runs) + offset_precision))
+    return belief.run_sd**2 / precision + 2.0 * problem.build_offset_sd**2
 
 
 def _gains(belief: Belief, spots: Sequence[Spot], spread: Floats, size: float) -> Floats:
@@ -189,9 +204,7 @@ def _gains(belief: Belief, spots: Sequence[Spot], spread: Floats, size: float) -
                     place = np.clip(np.rint((table[:, below] - base + REACH) / BIN), 0, bins - 1)
                     rows[i, j] += part * np.bincount(place.astype(np.int64), share, bins)
     flat = rows.reshape(-1, bins)
-    return np.stack(
-        [_mixture_information(flat, float(s)).reshape(len(spots), len(REFERENCES)) for s in spread], axis=2
-    )
+    return np.stack([_mixture_information(flat, float(s)).reshape(len(spots), len(REFERENCES)) for s in spread], axis=2)
 
 
 def _mixture_information(rows: Floats, spread: float) -> Floats:
@@ -228,8 +241,9 @@ def _gains_beside(
     for probe in running:
         split = int(groups.of_position[probe.position])
         inner = sum(1 for p in probe.order if groups.of_position[p] == split)
+        counts = (inner, len(probe.order) - inner)
         half = np.array([[0.5, 0.5]])
-        spread_here = _spread(problem, belief, max(inner, 1), size)
+        spread_here = _spread(problem, belief, counts, size)
         known.append((split, float(_two_level_information(half[:, 1], np.array([spread_here]))[0, 0])))
     cumulative = np.cumsum(mass) / total
     gains = np.zeros((len(spots), len(spread)))
@@ -263,10 +277,10 @@ def _commit_mass(belief: Belief, open_mass: Floats) -> Floats:
     return mass
 
 
-def _batch(belief: Belief, spot: Spot, runs: int, reference: float) -> Probe:
+def _batch(belief: Belief, spot: Spot, runs: tuple[int, int], reference: float) -> Probe:
     """The spot with partners from the nearest measured commits surely before and after the step."""
     probe = belief.evidence.groups.probe
     low, high = int(probe[belief.levels[spot.low]]), int(probe[belief.levels[spot.high]])
     position = int(probe[spot.group])
     outer = (low, high) if reference == BOTH else (low,) if reference == LOW else (high,)
-    return Probe(position, outer, interleave(position, outer, runs), 2 * runs, Phase.SEARCH)
+    return Probe(position, outer, interleave(position, outer, *runs), sum(runs), Phase.SEARCH)

@@ -2,7 +2,8 @@
 
 One outlier must not decide, and what is an outlier depends on the arrangement: a slow run of a commit is ordinary if
 the step lies before it.  So each arrangement gets its own Student-t regression (Lange, Little and Taylor, 1989) of the
-runs on block offsets and step sizes, and a Laplace approximation of its marginal likelihood (Tierney and Kadane, 1986).
+runs on step sizes, block offsets and build offsets, and a Laplace approximation of its marginal likelihood (Tierney
+and Kadane, 1986).  All share one bound of the curvature, so a step never overshoots (Hunter and Lange, 2004).
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from service.stats.bisect.drift import Offsets
 from service.stats.bisect.evidence import Floats, Ints
 from service.stats.bisect.likelihood import Hypotheses
+from service.stats.bisect.prior import Prior
 
-ITERATIONS = 5
+ITERATIONS = 8
 STUDENT_DF = 5.0
 
 
@@ -28,59 +31,117 @@ class Runs:
 
 
 @dataclass(frozen=True, slots=True)
-class RobustFit:
-    """Per arrangement: log marginal likelihood against no step, sizes and their variances; then the shared noise."""
+class Effects:
+    """Random effects of the runs: block offsets, then (where builds differ) an own offset of each level."""
 
-    log_ml: Floats
+    starts: Ints
+    block: Ints
+    one_hot: Floats  # (runs, levels), or (runs, 0)
+    level: Ints
+    inverse: Floats  # prior precision, in units of 1/noise variance
+    bound: Floats  # inverse of (largest data precision + prior precision)
+
+    def sums(self, values: Floats) -> Floats:
+        """(H, runs) -> (H, effects)."""
+        blocks = np.add.reduceat(values, self.starts, axis=1)
+        return np.concatenate([blocks, values @ self.one_hot], axis=1)
+
+    def spread(self, effects: Floats) -> Floats:
+        """(H, effects) -> (H, runs)."""
+        out = effects[:, self.block]
+        if self.one_hot.shape[1]:
+            out = out + effects[:, len(self.starts) + self.level]
+        return np.asarray(out)
+
+
+@dataclass(frozen=True, slots=True)
+class RobustFit:
+    """Per arrangement: log joint with its prior ("none" last), sizes, their variances; then the shared noise."""
+
+    log_joint: Floats
     sizes: Floats
     size_variances: Floats
     weight: Floats  # of the runs, averaged over the arrangements
     variance: float
 
 
+def effects_of(runs: Runs, prior: Offsets, build_offset_variance: float) -> Effects:
+    """Random effects for these runs; `build_offset_variance` is in units of the noise variance."""
+    starts = np.flatnonzero(np.diff(runs.block, prepend=-1))
+    levels = int(runs.level.max()) + 1 if build_offset_variance > 0 else 0
+    one_hot = (runs.level[:, None] == np.arange(levels)[None, :]).astype(np.float64)
+    count = len(starts)
+    inverse = np.zeros((count + levels, count + levels))
+    inverse[:count, :count] = np.linalg.inv(prior.covariance)
+    index = np.arange(count, count + levels)
+    if levels:
+        inverse[index, index] = 1.0 / build_offset_variance
+    counts = np.zeros_like(inverse)
+    counts[:count, :count] = np.diag(np.diff(np.append(starts, len(runs.block))))
+    if levels:
+        table = np.bincount(runs.block * levels + runs.level, minlength=count * levels).reshape(count, levels)
+        counts[:count, count:], counts[count:, :count] = table, table.T
+        counts[index, index] = table.sum(axis=0)
+    bound = np.linalg.inv((STUDENT_DF + 1.0) / STUDENT_DF * counts + inverse)
+    return Effects(starts, runs.block, one_hot, runs.level, inverse, bound)
+
+
 def fit(
     runs: Runs,
     hypotheses: Hypotheses,
+    prior: Prior,
+    effects: Effects,
     *,
-    means: Floats,
-    variances: Floats,
-    log_prior: Floats,
-    none_log_prior: float,
-    start: tuple[Floats, float],
+    sizes: Floats,
+    variance: float,
     noise_prior: tuple[float, float],
 ) -> RobustFit:
-    """Fit all `hypotheses` and "none" together; `start` is (sizes, noise variance), `noise_prior` (variance, runs)."""
-    starts = np.flatnonzero(np.diff(runs.block, prepend=-1))
+    """Fit all `hypotheses` and "none" together, from these `sizes`; `noise_prior` is (variance, runs)."""
     first, second = _design(runs.level, hypotheses)
-    count = len(hypotheses.first)
-    precision = np.where(variances > 0, 1.0 / np.where(variances > 0, variances, 1.0), 1.0)
-    precision = np.concatenate([precision, np.ones((1, 2))])
-    prior_mean = np.concatenate([np.where(variances > 0, means, 0.0), np.zeros((1, 2))])
-    sizes = np.concatenate([start[0], np.zeros((1, 2))])
-    variance = start[1]
-    log_prior = np.append(log_prior, none_log_prior)
-    residual = _residual(runs, starts, first, second, sizes, np.ones(first.shape))
-    for _ in range(ITERATIONS):
-        weight = (STUDENT_DF + 1.0) / (STUDENT_DF + residual**2 / variance)
-        sizes, spread, log_det = _sizes(
-            runs, starts, (first, second), weight / variance, precision, prior_mean
-        )
-        residual = _residual(runs, starts, first, second, sizes, weight)
-        log_ml = -0.5 * (STUDENT_DF + 1.0) * np.log1p(residual**2 / (STUDENT_DF * variance)).sum(axis=1)
-        log_ml -= 0.5 * (precision * (sizes - prior_mean) ** 2).sum(axis=1) + 0.5 * log_det
-        joint = log_ml + log_prior
-        share = np.exp(joint - joint.max())
-        share /= share.sum()
-        square = float(share @ (weight * residual**2).sum(axis=1))
-        freedom = noise_prior[1] + max(len(runs.log_s) - len(starts), 0)
-        variance = (noise_prior[1] * noise_prior[0] + square) / freedom
-    return RobustFit(
-        log_ml=log_ml[:count] - log_ml[count],
-        sizes=sizes[:count],
-        size_variances=spread[:count],
-        weight=share @ weight,
-        variance=variance,
+    free = np.concatenate([prior.variances, np.zeros((1, 2))]) > 0
+    precision = np.where(free, 1.0 / np.where(free, np.concatenate([prior.variances, np.ones((1, 2))]), 1.0), 1.0)
+    mean = np.where(free, np.concatenate([prior.means, np.zeros((1, 2))]), 0.0)
+    sizes = np.concatenate([sizes, np.zeros((1, 2))])
+    freedom = noise_prior[1] + max(
+        len(runs.log_s) - len(effects.bound) + float((effects.bound * effects.inverse).sum()), 0.0
     )
+    base = runs.log_s[None, :] - first * sizes[:, :1] - second * sizes[:, 1:]
+    offset = effects.sums(base) @ effects.bound * ((STUDENT_DF + 1.0) / STUDENT_DF)
+    for _ in range(ITERATIONS):
+        residual = base - effects.spread(offset)
+        weight = (STUDENT_DF + 1.0) / (STUDENT_DF + residual**2 / variance)
+        pull = weight * residual
+        inertia = offset @ effects.inverse
+        to_offset = effects.sums(pull) - inertia
+        wx, wz = weight * first, weight * second
+        cross_x, cross_z = effects.sums(wx), effects.sums(wz)
+        lean_x, lean_z = cross_x @ effects.bound, cross_z @ effects.bound
+        p11 = _dot(wx, first) - _dot(lean_x, cross_x) + variance * precision[:, 0]
+        p12 = _dot(wx, second) - _dot(lean_x, cross_z)
+        p22 = _dot(wz, second) - _dot(lean_z, cross_z) + variance * precision[:, 1]
+        g1 = _dot(pull, first) - _dot(lean_x, to_offset) - variance * precision[:, 0] * (sizes - mean)[:, 0]
+        g2 = _dot(pull, second) - _dot(lean_z, to_offset) - variance * precision[:, 1] * (sizes - mean)[:, 1]
+        det = p11 * p22 - p12 * p12
+        move = np.stack([(p22 * g1 - p12 * g2) / det, (p11 * g2 - p12 * g1) / det], axis=1)
+        sizes = sizes + move
+        offset = offset + (to_offset - cross_x * move[:, :1] - cross_z * move[:, 1:]) @ effects.bound
+        base = runs.log_s[None, :] - first * sizes[:, :1] - second * sizes[:, 1:]
+        residual = base - effects.spread(offset)
+        log_joint = -0.5 * (STUDENT_DF + 1.0) * np.log1p(residual**2 / (STUDENT_DF * variance)).sum(axis=1)
+        log_joint -= 0.5 * _dot(offset @ effects.inverse, offset) / variance
+        log_joint -= 0.5 * (precision * (sizes - mean) ** 2).sum(axis=1)
+        log_joint -= 0.5 * np.log(det / (variance**2 * precision[:, 0] * precision[:, 1]))
+        log_joint += prior.log_prior
+        share = np.exp(log_joint - log_joint.max())
+        share /= share.sum()
+        square = float(share @ _dot(weight * residual, residual))
+        previous, variance = variance, (noise_prior[1] * noise_prior[0] + square) / freedom
+    spread = previous * np.stack([p22 / det, p11 / det], axis=1)
+    return RobustFit(log_joint, sizes[:-1], spread[:-1], share @ weight, variance)
+
+
+def _dot(a: Floats, b: Floats) -> Floats:
+    return np.asarray(np.einsum("hn,hn->h", a, b))
 
 
 def _design(level: Ints, hypotheses: Hypotheses) -> tuple[Floats, Floats]:
@@ -94,43 +155,3 @@ def _design(level: Ints, hypotheses: Hypotheses) -> tuple[Floats, Floats]:
     none = np.zeros((1, len(level)))
     first = np.concatenate([pick(hypotheses.first) - pick(hypotheses.closes), none])
     return first, np.concatenate([pick(hypotheses.second), none])
-
-
-def _residual(
-    runs: Runs, starts: Ints, first: Floats, second: Floats, sizes: Floats, weight: Floats
-) -> Floats:
-    """What is left after the steps and each block's weighted mean."""
-    left = runs.log_s[None, :] - first * sizes[:, :1] - second * sizes[:, 1:]
-    mean = np.add.reduceat(weight * left, starts, axis=1) / np.add.reduceat(weight, starts, axis=1)
-    return np.asarray(left - mean[:, runs.block])
-
-
-def _sizes(
-    runs: Runs,
-    starts: Ints,
-    design: tuple[Floats, Floats],
-    weight: Floats,
-    precision: Floats,
-    prior_mean: Floats,
-) -> tuple[Floats, Floats, Floats]:
-    """Weighted least squares of the two sizes with free block offsets: means, variances, log det ratio."""
-    x, z = design
-    mass = np.add.reduceat(weight, starts, axis=1)
-    wx, wz, wy = weight * x, weight * z, weight * runs.log_s
-    bx, bz, by = (np.add.reduceat(v, starts, axis=1) for v in (wx, wz, wy))
-
-    def inner(a: Floats, b: Floats, block_a: Floats, block_b: Floats) -> Floats:
-        return np.asarray(np.einsum("hn,hn->h", a, b) - (block_a * block_b / mass).sum(axis=1))
-
-    y = np.broadcast_to(runs.log_s, x.shape)
-    p11 = inner(wx, x, bx, bx) + precision[:, 0]
-    p12 = inner(wx, z, bx, bz)
-    p22 = inner(wz, z, bz, bz) + precision[:, 1]
-    z1 = inner(wx, y, bx, by) + precision[:, 0] * prior_mean[:, 0]
-    z2 = inner(wz, y, bz, by) + precision[:, 1] * prior_mean[:, 1]
-    det = p11 * p22 - p12 * p12
-    sizes = np.stack([(p22 * z1 - p12 * z2) / det, (p11 * z2 - p12 * z1) / det], axis=1)
-    spread = np.stack([p22 / det, p11 / det], axis=1)
-    return sizes, spread, np.log(det / (precision[:, 0] * precision[:, 1]))
-
-
