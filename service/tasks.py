@@ -13,7 +13,7 @@ from service.store import repositories, runs
 from service.usecases import alert, dispatch, intake, nightly
 from service.usecases.aftermath import Aftermath
 from service.usecases.analyse import analyse_run
-from service.usecases.detect import DetectionPolicy
+from service.usecases.policy import DetectionPolicy
 from service.usecases.ports import MirrorError
 from service.wiring import Services, senders
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from service.store import runs
 from service.usecases import bisect, detect
 from service.usecases.aftermath import Aftermath
-from service.usecases.detect import DetectionPolicy
+from service.usecases.policy import DetectionPolicy
 
 
 def analyse_run(session: Session, *, run_id: int, now: datetime, policy: DetectionPolicy) -> Aftermath:
