@@ -113,7 +113,7 @@ static float soften(float *row, long keys, long padded, float *top, float *total
 
 /* `rows` <= MR queries that start at query `q0`, against every key that they may see. */
 static void attend(const float *q, const float *kt, const float *v, float *o, long rows, long q0, long sq, long skv,
-                   long d, int causal, float scale, float *scratch) {
+                   long d, long causal, float scale, float *scratch) {
     float *query = scratch, *gathered = query + MR * DMAX, *scores = gathered + MR * DMAX;
     float top[MR], total[MR];
     memset(gathered, 0, sizeof(float) * MR * DMAX);
@@ -142,7 +142,7 @@ long attention_f32_workspace(long skv, long d, int threads) {
 }
 
 void attention_f32(const float *q, const float *k, const float *v, float *o, long b, long hq, long hkv, long sq,
-                   long skv, long d, int causal, float scale, float *workspace, int threads) {
+                   long skv, long d, long causal, float scale, float *workspace, int threads) {
     const float log2_e = 1.44269504f;
     float *kt = workspace + (long)threads * BLOCK_FLOATS;
     for (long kv = 0; kv < b * hkv; kv++) {

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from runners.api import Axes, Context, Inputs, Launch, implementation
 
-from .._arrays import FLOAT, INT, LONG, POINTER, BoundCall, aligned, aligned_copy, function
+from .._arrays import aligned, c_launch, hold
 from .problem import PREFILL, sizes
 
 HEAD_STEP, HEAD_LIMIT = 32, 256
@@ -22,19 +20,15 @@ def supports(axes: Axes) -> bool:
 )
 def prepare(ctx: Context, inputs: Inputs, axes: Axes) -> Launch:
     """Bind the C function to its arrays and its workspace."""
-    library = ctx.library()
-    call = function(library, "attention_f32", (POINTER,) * 4 + (LONG,) * 6 + (INT, FLOAT, POINTER, INT))
+    values, load = hold(inputs, ("q", "k", "v"))
     b, hq, hkv, sq, skv, d = sizes(axes)
-    size_bytes = function(library, "attention_f32_workspace", (LONG, LONG, INT), LONG)(skv, d, ctx.threads)
-    workspace = aligned(size_bytes, np.uint8)
-    held = {name: aligned_copy(inputs[name]) for name in ("q", "k", "v")}
-    out = aligned((b, hq, sq, d))
-
-    def load(fresh: Inputs) -> None:
-        for name, array in held.items():
-            array[...] = fresh[name]
-
-    run = BoundCall(
-        call, *held.values(), out, b, hq, hkv, sq, skv, d, int(axes["causal"]), d**-0.5, workspace, ctx.threads
+    return c_launch(
+        ctx,
+        "attention_f32",
+        values=values,
+        out=aligned((b, hq, sq, d)),
+        sizes=(b, hq, hkv, sq, skv, d, int(axes["causal"])),
+        floats=(d**-0.5,),
+        workspace=(skv, d),
+        load=load,
     )
-    return Launch(run=run, output=lambda: out, load=load, facts={"symbol": "attention_f32", "backend": "c"})

@@ -9,9 +9,14 @@ from runners.api import Array, Axes, Inputs, Problem, Tolerance, Workload
 BYTES = {"f32": 4, "tf32": 4, "bf16": 2, "f16": 2, "fp8": 1}
 
 
+def sizes(axes: Axes) -> tuple[int, int, int]:
+    """The axes m, n and k as integers."""
+    return int(axes["m"]), int(axes["n"]), int(axes["k"])
+
+
 def inputs(axes: Axes, rng: np.random.Generator) -> Inputs:
     """Uniform values in [-1, 1]: a zero matrix would draw less power and run faster."""
-    m, n, k = int(axes["m"]), int(axes["n"]), int(axes["k"])
+    m, n, k = sizes(axes)
     return {
         "a": rng.uniform(-1.0, 1.0, (m, k)).astype(np.float32),
         "w": rng.uniform(-1.0, 1.0, (n, k)).astype(np.float32),
@@ -30,7 +35,7 @@ def flops(axes: Axes) -> float:
 
 def compulsory_bytes(axes: Axes, dtype: str) -> float:
     """Each operand read once, the result written once."""
-    m, n, k = int(axes["m"]), int(axes["n"]), int(axes["k"])
+    m, n, k = sizes(axes)
     return float((m * k + n * k) * BYTES[dtype] + m * n * max(BYTES[dtype], 2))
 
 
@@ -63,7 +68,11 @@ GEMM = Problem(
         _shape(128, 768, 1024, label="prefill chunk"),
         _shape(64, 1536, 512, label="small batch, wide layer"),
         _shape(255, 509, 387, label="ragged in every axis"),
+        _shape(1, 2048, 1536, label="decode, one token"),
+        _shape(16, 2048, 512, label="decode, a small batch"),
         _shape(1024, 1024, 1024, "nightly", "square"),
         _shape(127, 129, 253, "nightly", "ragged and small"),
+        _shape(3, 130, 77, "nightly", "skinny and ragged"),
+        *(_shape(256, n, 512, "nightly", "scan for a cliff") for n in range(504, 529, 4)),
     ),
 )
