@@ -88,10 +88,10 @@ def c_launch(
     load: Callable[[Inputs], None] | None = None,
     output: Callable[[], Array] | None = None,
 ) -> Launch:
-    """Bind the C function `symbol`, which takes the arrays of `values`, `out`, `sizes` (long), `floats`, a workspace
-    where one is asked for, and the number of threads.
+    """Bind the C function `symbol` to its arrays.
 
-    `workspace` holds the arguments (before the number of threads) of `<symbol>_workspace`, which returns bytes.
+    It takes the arrays of `values`, `out`, `sizes` (long), `floats`, a workspace where one is asked for, and the number
+    of threads. `workspace` holds the arguments (before the number of threads) of `<symbol>_workspace` (bytes).
     """
     library = ctx.library()
     arguments: list[Any] = [*values.values(), out, *sizes, *floats]

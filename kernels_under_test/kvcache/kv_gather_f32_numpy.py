@@ -21,6 +21,4 @@ def prepare(ctx: Context, inputs: Inputs, axes: Axes) -> Launch:  # noqa: ARG001
     def run() -> None:
         np.take(values["cache"], values["table"], axis=0, out=out, mode="clip")
 
-    return Launch(
-        run=run, output=lambda: out.reshape(b, -1, width)[:, :kv], load=load, facts={"backend": "numpy"}
-    )
+    return Launch(run=run, output=lambda: out.reshape(b, -1, width)[:, :kv], load=load, facts={"backend": "numpy"})

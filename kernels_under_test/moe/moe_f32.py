@@ -13,6 +13,4 @@ def prepare(ctx: Context, inputs: Inputs, axes: Axes) -> Launch:
     """Bind the C function to its arrays and its workspace."""
     values, load = hold(inputs, ("x", "logits", "up_gate", "down"))
     out = aligned(values["x"].shape)
-    return c_launch(
-        ctx, "moe_f32", values=values, out=out, sizes=sizes(axes), workspace=sizes(axes), load=load
-    )
+    return c_launch(ctx, "moe_f32", values=values, out=out, sizes=sizes(axes), workspace=sizes(axes), load=load)

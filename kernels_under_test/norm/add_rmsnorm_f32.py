@@ -12,4 +12,12 @@ from .problem import ADD_RMSNORM, EPSILON, sizes
 def prepare(ctx: Context, inputs: Inputs, axes: Axes) -> Launch:
     """Bind the C function to its arrays."""
     values, load = hold(inputs, ("x", "residual", "weight"))
-    return c_launch(ctx, "add_rmsnorm_f32", values=values, out=aligned((2, *sizes(axes))), sizes=sizes(axes), floats=(EPSILON,), load=load)
+    return c_launch(
+        ctx,
+        "add_rmsnorm_f32",
+        values=values,
+        out=aligned((2, *sizes(axes))),
+        sizes=sizes(axes),
+        floats=(EPSILON,),
+        load=load,
+    )

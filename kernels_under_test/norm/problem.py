@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from runners.api import Array, Axes, Inputs, Problem, Tolerance, Workload
+from runners.api import Array, Axes, InputRecipe, Inputs, Problem, Tolerance, Workload
 
 BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 EPSILON = 1e-6
@@ -30,7 +30,7 @@ def norm_inputs(axes: Axes, rng: np.random.Generator) -> Inputs:
 
 
 def rmsnorm(values: Inputs, axes: Axes) -> Array:  # noqa: ARG001
-    """x / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019)."""
+    """X / sqrt(mean(x^2) + epsilon) * weight (Zhang and Sennrich 2019)."""
     x = values["x"]
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + EPSILON) * values["weight"]
 
@@ -61,7 +61,7 @@ def tolerance(dtype: str, axes: Axes) -> Tolerance:  # noqa: ARG001
 
 def _problem(
     name: str,
-    make: Callable[[Axes, np.random.Generator], Inputs],
+    make: InputRecipe,
     reference: Callable[[Inputs, Axes], Array],
     *,
     passes: int,
@@ -93,7 +93,12 @@ def _shape(rows: int, cols: int, tier: str = "core", label: str = "") -> Workloa
 RAGGED = (_shape(3, 2880, "nightly", "decode"), _shape(33, 1001, "nightly", "ragged"), _shape(1, 7, "nightly", "tiny"))
 
 RMSNORM = _problem(
-    "rmsnorm", norm_inputs, rmsnorm, passes=2, flops_per_value=4, workloads=(_shape(512, 4096, label="prefill"), *RAGGED)
+    "rmsnorm",
+    norm_inputs,
+    rmsnorm,
+    passes=2,
+    flops_per_value=4,
+    workloads=(_shape(512, 4096, label="prefill"), *RAGGED),
 )
 ADD_RMSNORM = _problem(
     "add_rmsnorm", norm_inputs, add_rmsnorm, passes=4, flops_per_value=5, workloads=(_shape(256, 4096), *RAGGED)

@@ -12,4 +12,6 @@ from .problem import EPSILON, RMSNORM, sizes
 def prepare(ctx: Context, inputs: Inputs, axes: Axes) -> Launch:
     """Bind the C function to its arrays."""
     values, load = hold(inputs, ("x", "weight"))
-    return c_launch(ctx, "rmsnorm_f32", values=values, out=aligned(sizes(axes)), sizes=sizes(axes), floats=(EPSILON,), load=load)
+    return c_launch(
+        ctx, "rmsnorm_f32", values=values, out=aligned(sizes(axes)), sizes=sizes(axes), floats=(EPSILON,), load=load
+    )

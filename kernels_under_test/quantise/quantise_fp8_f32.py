@@ -10,9 +10,7 @@ from .._arrays import aligned, c_launch, hold
 from .problem import GROUP, QUANTISE, decode, sizes
 
 
-@implementation(
-    "quantise_fp8_f32", problem=QUANTISE, device="cpu", dtype="f32", sources=("quantise_fp8_f32.c",)
-)
+@implementation("quantise_fp8_f32", problem=QUANTISE, device="cpu", dtype="f32", sources=("quantise_fp8_f32.c",))
 def prepare(ctx: Context, inputs: Inputs, axes: Axes) -> Launch:
     """Bytes and scales share one buffer; they are decoded only when they are looked at."""
     values, load = hold(inputs, ("x",))

@@ -1,4 +1,4 @@
-"""Rotary position embedding, halves convention: the first half of a head rotates against the second (Su et al. 2021)."""
+"""Rotary position embedding, halves convention: one half of a head rotates against the other (Su et al. 2021)."""
 
 from __future__ import annotations
 

@@ -15,6 +15,4 @@ def prepare(ctx: Context, inputs: Inputs, axes: Axes) -> Launch:
     """Bind the C function to its arrays."""
     values, load = hold(inputs, ("logits", "draw"))
     out = aligned(sizes(axes)[0], np.int64)
-    return c_launch(
-        ctx, "sample_f32", values=values, out=out, sizes=sizes(axes), floats=(float(axes["p"]),), load=load
-    )
+    return c_launch(ctx, "sample_f32", values=values, out=out, sizes=sizes(axes), floats=(float(axes["p"]),), load=load)

@@ -1,0 +1,22 @@
+"""Control: a stable argsort and an indexed read in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from runners.api import Array, Axes, Context, Inputs, Launch, implementation
+
+from .._arrays import hold
+from .pieces_problem import PERMUTE, permute
+
+
+@implementation("moe_permute_f32_numpy", problem=PERMUTE, device="cpu", dtype="f32", control=True)
+def prepare(ctx: Context, inputs: Inputs, axes: Axes) -> Launch:  # noqa: ARG001
+    """Bind the arrays."""
+    values, load = hold(inputs, ("x", "experts"))
+    made: dict[str, Array] = {}
+
+    def run() -> None:
+        made["out"] = np.asarray(permute(values, axes))
+
+    return Launch(run=run, output=lambda: made["out"], load=load, facts={"backend": "numpy"})
