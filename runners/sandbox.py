@@ -8,8 +8,8 @@ running, even when the runner itself is killed (the launcher then reads the end 
 from __future__ import annotations
 
 import json
-import math
 import os
+import secrets
 import select
 import signal
 import socket
@@ -17,7 +17,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ import runners
 from runners.confine.spec import REQUESTS_FD, RESULTS_FD, SANDBOX_UID, Spec
 from runners.errors import ChildDiedError, ChildError, ChildGarbageError, ChildTimedOutError, SandboxError
 from runners.scratch import HeldDir
+from runners.utterance import KeptLog, describe_exit, finite_number
 
 CHILD_COMMAND = (
     *("-P", "-m", "runners.measure.child"),
@@ -34,8 +35,6 @@ CHILD_COMMAND = (
 )
 START_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 10.0
-LOG_HEAD_BYTES = 4 << 10
-LOG_TAIL_BYTES = 12 << 10
 _CHUNK_BYTES = 1 << 16
 _CREDENTIALS = struct.Struct("3i")
 _FIRST_CREDENTIALS_BYTES = socket.CMSG_SPACE(_CREDENTIALS.size)
@@ -138,9 +137,10 @@ class Child:
         self._limits = limits
         self._scratch = scratch
         self._results = b""
-        self._log = _Log(limits.output_bytes)
+        self._log = KeptLog(limits.output_bytes)
         self._status = b""
         self._exit_code: int | None = None
+        self._verdict: str | None = None
         self._pid: int | None = None
         self._closed = False
         self.facts: dict[str, str] = {}
@@ -209,7 +209,7 @@ class Child:
         self.close()
 
     def request(self, message: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
-        """Send one object and wait for the one that answers it.
+        """Send one object and wait for the one that answers it: it must carry the request's `id`.
 
         Raises ChildDiedError, ChildTimedOutError or ChildGarbageError; after any of them the process is gone.
         """
@@ -217,20 +217,24 @@ class Child:
             raise ChildDiedError("the process has already been ended", self.log_tail)
         deadline_s = time.monotonic() + timeout_s
         what = str(message.get("op", "request"))
+        self._read_ready(0.0)
         if self._results:
             raise self._fail(ChildGarbageError, "the process answered before it was asked")
-        self._send(json.dumps(message).encode() + b"\n", deadline_s, what)
+        number = secrets.token_hex(8)
+        self._send(json.dumps({**message, "id": number}).encode() + b"\n", deadline_s, what)
         while b"\n" not in self._results:
             self._pump(deadline_s, what, timeout_s)
             if len(self._results) > self._limits.line_bytes:
                 raise self._fail(ChildGarbageError, f"an answer is longer than {self._limits.line_bytes >> 20} MiB")
         line, _, self._results = self._results.partition(b"\n")
         try:
-            answer = json.loads(line, parse_float=_finite, parse_constant=_finite)
+            answer = json.loads(line, parse_float=finite_number, parse_constant=finite_number)
         except (ValueError, RecursionError) as error:
             raise self._fail(ChildGarbageError, "an answer on the result channel is not JSON") from error
         if not isinstance(answer, dict):
             raise self._fail(ChildGarbageError, "an answer on the result channel is not a JSON object")
+        if answer.pop("id", None) != number:
+            raise self._fail(ChildGarbageError, "an answer on the result channel was not asked for")
         return answer
 
     def finish(self, *, timeout_s: float) -> int:
@@ -241,7 +245,7 @@ class Child:
         code = self._exit_code
         self.close()
         if code is None:
-            raise ChildDiedError("the sandbox was killed from outside", self.log_tail)
+            raise ChildDiedError(self._verdict or "the sandbox was killed from outside", self.log_tail)
         return code
 
     def close(self) -> None:
@@ -318,6 +322,8 @@ class Child:
                 self.facts, self._pid = status["facts"], writer
             elif "error" in status:
                 self._log.add(status["error"].encode() + b"\n")
+            elif "killed" in status:
+                self._verdict = status["killed"]
             else:
                 self._exit_code = status["exit"]
         return part
@@ -333,7 +339,7 @@ class Child:
                 break
         code = self._exit_code
         self.close()
-        return ChildDiedError(describe_exit(code), self.log_tail)
+        return ChildDiedError(self._verdict or describe_exit(code), self.log_tail)
 
     def _drain_until_end(self) -> None:
         """Let the supervisor kill what is left, reading on so that nobody blocks; then insist."""
@@ -348,60 +354,6 @@ class Child:
             self._launcher.wait()
 
 
-class _Log:
-    """The beginning and the end of a stream, in bounded memory."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._seen_bytes = 0
-        self._head = b""
-        self._tail = b""
-
-    @property
-    def overflowed(self) -> bool:
-        """Whether more came than is allowed."""
-        return self._seen_bytes > self._limit_bytes
-
-    def add(self, part: bytes) -> None:
-        """Take in some more."""
-        self._seen_bytes += len(part)
-        room = LOG_HEAD_BYTES - len(self._head)
-        self._head += part[:room] if room > 0 else b""
-        self._tail = (self._tail + part[max(0, room) :])[-LOG_TAIL_BYTES:]
-
-    def text(self) -> str:
-        """What is kept, with a line that says how much is missing."""
-        missing = self._seen_bytes - len(self._head) - len(self._tail)
-        middle = f"\n[... {missing} bytes left out ...]\n".encode() if missing > 0 else b""
-        return (self._head + middle + self._tail).decode(errors="replace").replace("\0", "")
-
-
-def _finite(text: str) -> float:
-    """A number as a child wrote it; one NaN would poison every figure it meets."""
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is not a finite number")
-    return value
-
-
-def describe_exit(code: int | None) -> str:
-    """A sentence for an exit code as `subprocess` gives it."""
-    if code is None:
-        return "the process closed its result channel without an answer"
-    if code == -signal.SIGXCPU:
-        return "the process used up its CPU time (SIGXCPU)"
-    if code < 0:
-        with suppress(ValueError):
-            return f"the process was killed by {signal.Signals(-code).name}"
-        return f"the process was killed by signal {-code}"
-    return f"the process ended with status {code} without an answer"
-
-
 def protection_facts(facts: Mapping[str, str]) -> dict[str, str]:
     """The walls that held, as facts of the environment."""
     return {f"sandbox_{name}": value for name, value in facts.items()}
-
-
-def existing(paths: Iterable[str]) -> tuple[Path, ...]:
-    """Those of `paths` that exist on this machine."""
-    return tuple(Path(path) for path in paths if Path(path).exists())

@@ -20,6 +20,8 @@ from runners.confine import linux, namespaces
 from runners.confine.lock_in import lock_in
 from runners.confine.spec import Spec
 
+_CENSUS_MS = 1000
+
 
 def main(spec: Spec) -> int:
     """Run one command to its end; the exit status only matters for the runner's wait()."""
@@ -90,23 +92,27 @@ def _supervise(spec: Spec, uid: int | None, reached: frozenset[str], facts: dict
         lock_in(spec, uid, facts)
     os.close(spec.requests_fd)
     os.close(spec.results_fd)
-    status = _watch(command, lifeline=spec.lifeline_fd, wake=wake_read)
+    end = _watch(command, spec=spec, wake=wake_read)
     _kill_descendants()
-    if status is not None:
+    if end:
         with suppress(OSError):
-            os.write(spec.status_fd, (json.dumps({"exit": os.waitstatus_to_exitcode(status)}) + "\n").encode())
+            os.write(spec.status_fd, (json.dumps(end) + "\n").encode())
     return 0
 
 
-def _watch(command: int, *, lifeline: int, wake: int) -> int | None:
-    """Sleep until the command ends (its wait status) or the runner is gone (None); reap orphans meanwhile."""
+def _watch(command: int, *, spec: Spec, wake: int) -> dict[str, object]:
+    """Wait until the command ends, takes more than its share, or the runner is gone (empty); reap orphans meanwhile."""
     poll = select.poll()
-    poll.register(lifeline, select.POLLIN)
+    poll.register(spec.lifeline_fd, select.POLLIN)
     poll.register(wake, select.POLLIN)
     while True:
-        for descriptor, _ in poll.poll():
-            if descriptor == lifeline:
-                return None
+        ready = poll.poll(_CENSUS_MS)
+        excess = None if ready else _excess(spec)
+        if excess is not None:
+            return {"killed": excess}
+        for descriptor, _ in ready:
+            if descriptor == spec.lifeline_fd:
+                return {}
             with suppress(BlockingIOError):
                 os.read(wake, 4096)
         while True:
@@ -117,7 +123,22 @@ def _watch(command: int, *, lifeline: int, wake: int) -> int | None:
             if pid == 0:
                 break
             if pid == command:
-                return status
+                return {"exit": os.waitstatus_to_exitcode(status)}
+
+
+def _excess(spec: Spec) -> str | None:
+    """What all processes together have too much of: limits count single processes, or do not bind root at all."""
+    alive = _descendants(os.getpid())
+    if len(alive) > spec.processes:
+        return f"it started more than {spec.processes} processes"
+    private_bytes = 0
+    for pid in alive:
+        with suppress(OSError, ValueError):
+            _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+            private_bytes += (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    if private_bytes > spec.data_bytes:
+        return f"its processes together used more than {spec.data_bytes >> 20} MiB of memory"
+    return None
 
 
 def _kill_descendants() -> None:

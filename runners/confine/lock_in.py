@@ -11,6 +11,8 @@ import json
 import os
 import resource
 import signal
+from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from runners.confine import landlock, linux, namespaces, seccomp
@@ -43,6 +45,7 @@ def lock_in(spec: Spec, drop_to_uid: int | None, facts: dict[str, str]) -> NoRet
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         status_fd = _arrange_descriptors(spec)
+        _offer_to_the_oom_killer()
         os.chdir(spec.working_dir)
         _limit(spec)
         facts["user"] = _become(drop_to_uid)
@@ -66,6 +69,12 @@ def _arrange_descriptors(spec: Spec) -> int:
     os.closerange(RESULTS_FD + 1, status)
     os.closerange(status + 1, _HIGHEST_FD)
     return status
+
+
+def _offer_to_the_oom_killer() -> None:
+    """When memory runs out, this process is the one to go, not the runner."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _limit(spec: Spec) -> None:

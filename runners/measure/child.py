@@ -142,7 +142,8 @@ def serve(server: Server, requests: IO[str], replies: IO[str]) -> None:
     """Answer until the requests end; the collector runs between requests, never inside a timed block."""
     gc.disable()
     for line in requests:
-        reply = server.answer(json.loads(line))
+        message = json.loads(line)
+        reply = server.answer(message) | {"id": message.get("id")}  # what a kernel writes by itself lacks the number
         replies.write(json.dumps(reply) + "\n")
         replies.flush()
         if reply.get("ok") and "wall_s" not in reply:

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 from runners.device.base import Device
-from runners.errors import ChildError, ChildTimedOutError, DeviceError, RunnerError
+from runners.errors import ChildError, ChildGarbageError, ChildTimedOutError, DeviceError, RunnerError
 from runners.measure.houses import NotMeasurableError
 from runners.measure.ledger import Entry, Ledger
 from runners.measure.team import AnySubject, Spawn, SubjectBrokenError, Team
@@ -46,6 +46,9 @@ def blaming(entry: Entry, doing: str) -> Iterator[None]:
         entry.fail(error.kind_name, f"{doing}: {error}")
     except ChildError as error:
         raise WorkloadDiedError(entry, doing, error) from error
+    except (KeyError, TypeError, ValueError) as error:  # a kernel may write answers of its own to the channel
+        garbage = ChildGarbageError(f"an answer is not what was asked for: {type(error).__name__} {error}")
+        raise WorkloadDiedError(entry, doing, garbage) from error
 
 
 class Crew:
