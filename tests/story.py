@@ -46,6 +46,7 @@ class Story:
     line: list[Planted]
     seed: int = 0
     options: dict = field(default_factory=dict)
+    pools: tuple[str, ...] = ("cpu",)
 
     def __post_init__(self):
         self.shas = [f"{self.seed:04x}{position:036x}" for position in range(len(self.line))]
@@ -64,12 +65,14 @@ class Story:
 
     def _fill(self, session):
         repository = Repository(name="acme/kernels", clone_url="file:///nowhere", webhook_secret="s" * 32)
-        runner = Runner(
-            name="sim", pool="cpu", token_hash="x", device="simulated", comparable_key="cpu:simulated", facts={}
-        )
-        session.add_all([repository, runner])
+        runners = [
+            Runner(name=pool, pool=pool, token_hash=pool, device="simulated", comparable_key="cpu:simulated", facts={})
+            for pool in self.pools
+        ]
+        session.add_all([repository, *runners])
         session.flush()
-        self.repository_id, self.runner_id = repository.id, runner.id
+        self.repository_id = repository.id
+        self.runner_ids = {runner.pool: runner.id for runner in runners}
         for kind in ("email", "slack_webhook"):
             session.add(Channel(repository_id=repository.id, name=kind, kind=kind, config={}))
         tree, rows = "tree0", []
@@ -96,40 +99,56 @@ class Story:
 
     def push(self, tip: int, *, reason: RunReason = RunReason.PUSH) -> None:
         """Order the tip's run and let the device work until nothing is queued."""
+        for pool in self.pools:
+            self.order(tip, pool=pool, reason=reason)
+        self.work()
+
+    def order(self, tip: int, *, pool: str = "cpu", reason: RunReason = RunReason.PUSH) -> None:
+        """Queue a run of one commit."""
         with self.sessions.begin() as session:
             dispatch.order_run(
                 session,
                 repository_id=self.repository_id,
                 commit_id=self.commit_id(tip),
-                pool="cpu",
+                pool=pool,
                 reason=reason,
-                dedupe_key=f"{reason}:{tip}:{self.runs}",
+                dedupe_key=f"{reason}:{tip}:{pool}:{self.runs}",
             )
-        self.work()
 
     def work(self, *, limit: int = 60) -> None:
-        """Measure, store and analyse until the queue is empty."""
+        """Measure, store and analyse until the queues are empty."""
         for _ in range(limit):
-            if not self.step():
+            if not sum(self.step(pool) for pool in self.pools):
                 return
-        raise AssertionError(f"still busy after {limit} runs")
+        raise AssertionError(f"still busy after {limit} rounds")
 
-    def step(self) -> bool:
+    def step(self, pool: str = "cpu") -> bool:
         """One run from claim to analysis; False if none was queued."""
+        run_id = self.measure(pool)
+        if run_id is None:
+            return False
+        self.analyse(run_id)
+        return True
+
+    def measure(self, pool: str = "cpu") -> int | None:
+        """Claim one run and hand in its report; returns the run, or None if none was queued."""
         self.now += timedelta(seconds=10)
         with self.sessions.begin() as session:
-            runner = session.get_one(Runner, self.runner_id)
+            runner = session.get_one(Runner, self.runner_ids[pool])
             order = dispatch.claim(session, runner=runner, run_id=None, now=self.now, lease_s=90)
         if order is None:
-            return False
+            return None
         report = self.device.report(order, now=self.now.timestamp())
         with self.sessions.begin() as session:
-            runner = session.get_one(Runner, self.runner_id)
+            runner = session.get_one(Runner, self.runner_ids[pool])
             ingest.store_report(session, report, runner=runner, now=self.now, max_attempts=3)
-        with self.sessions.begin() as session:
-            analyse.analyse_run(session, run_id=order.run_id, now=self.now, policy=DetectionPolicy())
         self.runs += 1
-        return True
+        return order.run_id
+
+    def analyse(self, run_id: int) -> None:
+        """What follows a report."""
+        with self.sessions.begin() as session:
+            analyse.analyse_run(session, run_id=run_id, now=self.now, policy=DetectionPolicy())
 
     def found(self, direction: Direction = Direction.REGRESSION) -> dict[int, str]:
         """Culprit position -> state, of every regression that was not taken back; -1 stands for no culprit yet."""

@@ -66,6 +66,14 @@ def _section(text: str) -> dict[str, Any]:
     return {"type": "section", "text": {"type": "mrkdwn", "text": text[:TEXT_LIMIT]}}
 
 
+def _payload(message: Message) -> dict[str, Any]:
+    return {
+        "text": message.title,
+        "blocks": blocks_of(message),
+        "metadata": {"event_type": "kernelwatch", "event_payload": {"key": message.key}},
+    }
+
+
 def escape(text: str) -> str:
     """Escape the three characters that Slack's mrkdwn gives a meaning."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -76,8 +84,7 @@ class SlackWebhookSender:
 
     def send(self, message: Message, *, config: Mapping[str, Any], thread: str | None) -> str:  # noqa: ARG002
         """Post the blocks and return the message's key; raises DeliveryError."""
-        payload = {"text": message.title, "blocks": blocks_of(message)}
-        post_json(str(config["url"]), payload, headers={"Idempotency-Key": message.key})
+        post_json(str(config["url"]), _payload(message), headers={"Idempotency-Key": message.key})
         return message.key
 
 
@@ -92,10 +99,8 @@ class SlackBotSender:
         try:
             answer = client.chat_postMessage(
                 channel=str(config["channel"]),
-                text=message.title,
-                blocks=blocks_of(message),
                 thread_ts=thread,
-                metadata={"event_type": "kernelwatch", "event_payload": {"key": message.key}},
+                **_payload(message),
             )
         except SlackApiError as error:
             code = str(error.response.get("error", "unknown"))

@@ -3,7 +3,8 @@
 It speaks enough of each protocol for the service to be used in earnest without an account anywhere: SMTP; Slack's
 incoming webhooks (`POST /slack/<channel>` answers `ok`); Slack's Web API (`POST /api/chat.postMessage` answers with a
 `ts`, so that replies join their thread); and any JSON webhook (`POST /hook/<name>`). A message is on disk before its
-sender hears that it was accepted. Run as `python -m service.local.catcher`.
+sender hears that it was accepted. One that comes again under its key (Message-ID, Idempotency-Key, Slack metadata) is
+the same message: its sender died before it had written down the first answer. Run as `python -m service.local.catcher`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class CaughtMessage:
     html: str | None = None
     payload: dict[str, Any] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
+    key: str | None = None  # the sender's own name for the message
 
 
 class MessageStore:
@@ -63,12 +65,24 @@ class MessageStore:
         last = max((int(path.stem) for path in folder.glob("[0-9]*.json")), default=0)
         self._numbers = itertools.count(last + 1)
         self._lock = threading.Lock()
+        self._numbers_by_key = {(m.kind, m.to, m.key): m.number for m in self.all() if m.key}
 
-    def keep(self, *, kind: MessageKind, to: str, title: str, text: str, **more: Any) -> CaughtMessage:
-        """Write one message so that it survives a power cut, and return it."""
+    def keep(
+        self, *, kind: MessageKind, to: str, title: str, text: str, key: str | None = None, **more: Any
+    ) -> CaughtMessage:
+        """Write one message so that it survives a power cut; the first one is returned if its key has come before."""
         with self._lock:
+            if (known := self._numbers_by_key.get((kind, to, key))) is not None and (first := self.get(known)):
+                return first
             message = CaughtMessage(
-                number=next(self._numbers), kind=kind, received_at=time.time(), to=to, title=title, text=text, **more
+                number=next(self._numbers),
+                kind=kind,
+                received_at=time.time(),
+                to=to,
+                title=title,
+                text=text,
+                key=key,
+                **more,
             )
             final = self.folder / f"{message.number:06d}.json"
             partial = final.with_suffix(".partial")
@@ -77,6 +91,8 @@ class MessageStore:
                 stream.flush()
                 os.fsync(stream.fileno())
             partial.rename(final)
+            if key:
+                self._numbers_by_key[kind, to, key] = message.number
         return message
 
     def all(self) -> list[CaughtMessage]:
@@ -112,6 +128,7 @@ class MailHandler:
             text=_part(mail, "plain") or "",
             html=_part(mail, "html"),
             headers={name: str(value) for name, value in mail.items()},
+            key=mail["message-id"],
         )
         return "250 OK"
 
@@ -179,6 +196,7 @@ def _webhooks(store: MessageStore) -> Blueprint:
             return {"error": "the body is not a JSON object"}, 400
         kept = store.keep(
             kind=MessageKind.WEBHOOK,
+            key=request.headers.get("Idempotency-Key"),
             to=name,
             title=str(body.get("event") or body.get("type") or name),
             text=json.dumps(body, indent=2),
@@ -227,7 +245,14 @@ def keep_slack(store: MessageStore, channel: str, body: dict[str, Any]) -> Caugh
         title=text.splitlines()[0] if text else (lines[0] if lines else "(blocks)"),
         text="\n".join(lines) if lines else text,
         payload=body,
+        key=_slack_key(body),
     )
+
+
+def _slack_key(body: dict[str, Any]) -> str | None:
+    metadata = body.get("metadata")
+    payload = metadata.get("event_payload") if isinstance(metadata, dict) else None
+    return str(payload["key"]) if isinstance(payload, dict) and payload.get("key") else None
 
 
 def _block_lines(block: dict[str, Any]) -> list[str]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+from sqlalchemy import func, select
 
 from service.contract import RunReason
 from service.domain.states import Direction
+from service.store.tables import Bisection, ChangePoint, Regression
 from tests.story import Planted, Story
 
 QUIET = Planted()
@@ -67,8 +71,6 @@ def test_a_single_spike_is_withdrawn_by_the_interleaved_re_run(sessions):
     for tip in (1, 3, 5):
         story.push(tip)
     story.device.process_sd, noisy = 0.2, story.device.process_sd
-    with story.sessions.begin():
-        pass
     story.push(7)
     story.device.process_sd = noisy
     story.push(9)
@@ -104,3 +106,35 @@ def test_a_regression_of_one_push_with_one_commit_needs_no_search(sessions):
         story.push(tip)
     assert story.found() == {6: "attributed"}
     assert story.run_count(RunReason.BISECTION) <= 1
+
+
+def test_eight_reports_at_once_make_one_regression(sessions):
+    pools = tuple(f"pool{number}" for number in range(8))
+    story = Story(sessions, line(14, c9=Planted({"moe": 1.2})), seed=12, pools=pools)
+    for tip in (2, 4, 6):
+        story.push(tip)
+    for pool in pools:
+        story.order(12, pool=pool)
+        story.step(pool)  # suspects, and orders the interleaved run
+    with ThreadPoolExecutor(8) as threads:
+        confirmed = [story.measure(pool) for pool in pools]
+        assert all(confirmed)
+        list(threads.map(story.analyse, confirmed))
+    with sessions() as session:
+        assert session.scalar(select(func.count()).select_from(Regression)) == 1
+        assert session.scalar(select(func.count()).select_from(Bisection)) == 1
+        joined = session.scalar(select(func.count()).where(ChangePoint.regression_id.is_not(None)))
+    assert joined == 8
+    assert [event for _, event in story.told()].count("opened") == 2
+
+
+def test_one_report_analysed_by_eight_workers_at_once_changes_things_once(sessions):
+    story = Story(sessions, line(14, c9=Planted({"moe": 1.2})), seed=13)
+    for tip in (2, 4, 6):
+        story.push(tip)
+    story.order(12)
+    while (run_id := story.measure()) is not None:
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(story.analyse, [run_id] * 8))
+    assert story.found() == {9: "attributed"}
+    assert sorted(event for _, event in story.told()) == ["attributed"] * 2 + ["opened"] * 2
