@@ -11,6 +11,9 @@ from typing import Any
 import structlog
 
 
+CHATTERBOXES = ("alembic", "httpx", "kombu")
+
+
 class LogFormat(StrEnum):
     """How a log line looks."""
 
@@ -50,6 +53,8 @@ def configure_logging(*, level: str, log_format: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    for name in CHATTERBOXES:
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _flatten_exceptions(logger: Any, name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

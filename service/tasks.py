@@ -12,7 +12,6 @@ from celery import Celery
 from service.store import repositories, runs
 from service.usecases import alert, dispatch, intake, nightly
 from service.usecases.aftermath import Aftermath
-from service.usecases.analyse import analyse_run
 from service.usecases.policy import DetectionPolicy
 from service.usecases.ports import MirrorError
 from service.wiring import Services, senders
@@ -60,6 +59,8 @@ def handle_delivery(parts: Services, *, delivery_id: int) -> None:
 
 def after_report(parts: Services, *, run_id: int) -> None:
     """Let detection and bisection look at a run, then ring and deliver what they asked for."""
+    from service.usecases.analyse import analyse_run  # numpy and scipy: the parent process and the beat stay small
+
     structlog.contextvars.bind_contextvars(run=run_id)
     with parts.sessions.begin() as session:
         policy = DetectionPolicy(min_effect=parts.settings.min_effect)

@@ -7,6 +7,7 @@ from flask import Flask
 
 from service.settings import Settings, check_secrets
 from service.web import errors, health, read_api, runner_api, webhooks
+from service.web.dashboard import dashboard, set_cookies
 from service.web.parts import EXTENSION, SMALL_BODY_BYTES
 from service.wiring import Services, connect
 
@@ -17,9 +18,12 @@ def create_app(settings: Settings, services: Services | None = None) -> Flask:
     app = Flask("service.web", static_folder=None, template_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = SMALL_BODY_BYTES
     app.json.sort_keys = False  # type: ignore[attr-defined]
-    app.extensions[EXTENSION] = services or connect(settings)
+    parts = services or connect(settings)
+    app.extensions[EXTENSION] = parts
     errors.register(app)
     for blueprint in (webhooks.blueprint, runner_api.blueprint, read_api.blueprint, health.blueprint):
         app.register_blueprint(blueprint)
+    set_cookies(app, settings)
+    app.register_blueprint(dashboard(parts))
     app.before_request(structlog.contextvars.clear_contextvars)
     return app

@@ -1,0 +1,74 @@
+"""The dashboard's place in this app: its blueprint, given the store's pages and the use cases that people may call."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from flask import Blueprint, Flask
+
+from dashboards.desk import BisectionAction, RefusedError, TriageOutcome, TriageRequest
+from dashboards.views import create_blueprint
+from service.domain.states import RegressionState
+from service.settings import Settings
+from service.store.pages import Pages
+from service.usecases.aftermath import Aftermath
+from service.usecases.triage import Decision, decide
+from service.web import auth
+from service.wiring import Services
+
+COOKIE_LABEL = b"kernelwatch session cookie"
+DELIVER_TASK = "service.deliver_outbox"
+
+
+def dashboard(parts: Services) -> Blueprint:
+    """The blueprint; without an admin token nobody can sign in and the site is read-only."""
+
+    def sign_in(token: str) -> str | None:
+        with parts.sessions() as session:
+            return auth.name_of_token(session, token=token, settings=parts.settings, now=parts.clock())
+
+    def triage(request: TriageRequest) -> TriageOutcome:
+        decision = Decision(
+            state=RegressionState(request.action.value),
+            actor=request.actor,
+            assignee=request.assignee,
+            note=request.reason,
+            expires_at=request.expires_at,
+        )
+        with parts.sessions.begin() as session:
+            result = decide(session, ids=request.regression_ids, decision=decision, now=parts.clock())
+        parts.bell.later(DELIVER_TASK, {})
+        return TriageOutcome(moved=len(result.moved), refused=result.refused)
+
+    def steer_search(*, regression_id: int, action: BisectionAction, actor: str) -> None:
+        from service.usecases.steer import Steering, SteeringRefusedError, steer  # numpy and scipy, seldom needed
+
+        try:
+            with parts.sessions.begin() as session:
+                aftermath: Aftermath = steer(
+                    session,
+                    regression_id=regression_id,
+                    steering=Steering(action.value),
+                    actor=actor,
+                    now=parts.clock(),
+                )
+        except SteeringRefusedError as error:
+            raise RefusedError(str(error)) from error
+        for pool, run_id in aftermath.runs:
+            parts.bell.ring(pool, run_id)
+
+    return create_blueprint(Pages(parts.engine), now=parts.clock, sign_in=sign_in, triage=triage, steer=steer_search)
+
+
+def set_cookies(app: Flask, settings: Settings) -> None:
+    """Sign session cookies with a key derived from the admin token: changing the token ends every session."""
+    if settings.admin_token is None:
+        return
+    token = settings.admin_token.get_secret_value().encode()
+    app.secret_key = hmac.new(token, COOKIE_LABEL, hashlib.sha256).digest()
+    app.config.update(
+        SESSION_COOKIE_HTTPONLY=True,
+        SESSION_COOKIE_SAMESITE="Lax",
+        SESSION_COOKIE_SECURE=(settings.public_url or "").startswith("https://"),
+    )
