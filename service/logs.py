@@ -10,7 +10,6 @@ from typing import Any
 
 import structlog
 
-
 CHATTERBOXES = ("alembic", "httpx", "kombu")
 
 
