@@ -17,3 +17,7 @@ class DataInUseError(LocalError):
 
 class StartError(LocalError):
     """A process did not come up; the text ends with the tail of its log."""
+
+
+class StoppedError(LocalError):
+    """Somebody asked us to stop while we were starting."""

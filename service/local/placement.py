@@ -26,6 +26,13 @@ def reachable_folder(home: Path, account: Account | None) -> Path:
     return folder
 
 
+def erase(home: Path) -> None:
+    """Remove a folder, and the one that stands for it where an account could not enter."""
+    for folder in (home, SHARED_ROOT / f"data-{_digest(str(home))}"):
+        if folder.exists():
+            shutil.rmtree(folder)
+
+
 def reachable_program(program: Path, *, tree: Path, account: Account | None) -> Path:
     """`program` itself if the account may run it, else the same program in a copy of the `tree` it needs."""
     if can_reach(program, account):

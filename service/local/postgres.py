@@ -104,6 +104,10 @@ class EmbeddedPostgres:
             self._process = None
         self._held.close()
 
+    def end_orphan(self) -> None:
+        """End a server that outlived whoever started it, before its files are removed."""
+        _clear_stale(reachable_folder(self.home, self._account) / "cluster")
+
     def __enter__(self) -> Self:
         self.start()
         return self

@@ -1,0 +1,114 @@
+"""Planted versus found: the verdict on the demo and the table that shows it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from service.local.demo.history import MadeCommit, MadePush
+from service.local.demo.plan import Planted
+from service.local.demo.watch import Found, Totals
+
+WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One planted commit and what became of it."""
+
+    commit: MadeCommit
+    found: Found | None
+    complaints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The demo passes when nothing is complained of."""
+
+    rows: tuple[Row, ...]
+    false_alarms: tuple[Found, ...]
+    complaints: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Exactly the planted commits were found, and everybody was told once."""
+        return not (self.false_alarms or self.complaints or any(row.complaints for row in self.rows))
+
+
+def judge(
+    pushes: Sequence[MadePush],
+    found: Sequence[Found],
+    *,
+    channels: Sequence[str],
+    caught: Mapping[tuple[str, int], int],
+) -> Verdict:
+    """Compare. `caught` counts the messages that arrived, by channel and regression."""
+    planted = [
+        commit
+        for push in pushes
+        for commit in push.commits
+        if commit.planned.planted in {Planted.REGRESSION, Planted.IMPROVEMENT}
+    ]
+    rows = []
+    matched: set[int] = set()
+    for commit in planted:
+        mine = [f for f in found if f.culprit_sha == commit.sha and f.direction == commit.planned.planted.value]
+        matched |= {f.regression_id for f in mine}
+        rows.append(Row(commit, mine[0] if mine else None, tuple(_complaints(commit, mine, channels, caught))))
+    others = tuple(f for f in found if f.regression_id not in matched)
+    return Verdict(rows=tuple(rows), false_alarms=others, complaints=())
+
+
+def _complaints(
+    commit: MadeCommit, mine: Sequence[Found], channels: Sequence[str], caught: Mapping[tuple[str, int], int]
+) -> list[str]:
+    if not mine:
+        return ["not found"]
+    complaints = [f"found {len(mine)} times"] if len(mine) > 1 else []
+    found = mine[0]
+    if found.families != {commit.planned.family}:
+        complaints.append(f"blamed for {', '.join(sorted(found.families)) or 'nothing'}")
+    for channel in channels:
+        sent = {event: count for name, event, count in found.told if name == channel}
+        if "opened" not in sent or "attributed" not in sent:
+            complaints.append(f"{channel} heard only of: {', '.join(sorted(sent)) or 'nothing'}")
+        complaints += [f"{channel} was told {count} times: {event}" for event, count in sent.items() if count != 1]
+        arrived = caught.get((channel, found.regression_id), 0)
+        if arrived != len(sent):
+            complaints.append(f"{arrived} messages arrived at {channel} for {len(sent)} events")
+    return complaints
+
+
+def render(verdict: Verdict, totals: Totals, *, web_url: str, catcher_url: str | None, wall_s: float) -> str:
+    """The table as text for a terminal."""
+    lines = ["", "planted versus found".upper(), "-" * WIDTH]
+    for row in verdict.rows:
+        commit = row.commit
+        lines.append(
+            f"{'FOUND' if row.found and not row.complaints else 'MISSED':<7}{commit.sha[:10]}  {commit.planned.subject}"
+        )
+        lines.append(f"       planted: {commit.planned.planted.value} in {commit.planned.family}")
+        if row.found:
+            told = ", ".join(f"{channel} {event}" for channel, event, _ in row.found.told)
+            lines.append(
+                f"       found: {row.found.effect:+.1%} in {row.found.series} series, "
+                f"bisection took {row.found.bisection_device_s:.1f} device-seconds"
+            )
+            lines.append(f"       told once each: {told or 'nobody'}")
+            lines.append(f"       {web_url}/regressions/{row.found.regression_id}")
+        lines += [f"       !! {complaint}" for complaint in row.complaints]
+    for alarm in verdict.false_alarms:
+        culprit = alarm.culprit_sha[:10] if alarm.culprit_sha else "an unnamed commit"
+        lines.append(f"FALSE  {culprit}: {alarm.direction} {alarm.effect:+.1%} in {', '.join(sorted(alarm.families))}")
+        lines.append(f"       {web_url}/regressions/{alarm.regression_id}")
+    lines += [f"!! {complaint}" for complaint in verdict.complaints]
+    lines.append("-" * WIDTH)
+    lines.append(
+        f"{totals.runs} runs ({totals.failed_runs} failed), {totals.measurements} measurements "
+        f"({totals.wrong_results} wrong results kept out), {totals.device_s:.0f} device-seconds, {wall_s:.0f} s in all"
+    )
+    lines.append(f"dashboard {web_url}")
+    if catcher_url:
+        lines.append(f"messages  {catcher_url}")
+    lines.append("exactly the planted commits were found" if verdict.passed else "the demo FAILED")
+    return "\n".join(lines)
