@@ -1,107 +1,85 @@
-/* Change points in one noisy series of logarithms: the hot path of the detector.
+/* Change points in one noisy series: the hot path of the detector. README.md beside this file explains the maths.
  *
- * The page beside this file (README.md) explains the maths; this is the order of the steps:
- *   1 spikes     pull single wild points towards a running median of seven
- *   2 noise      robust scale, its slow change along the series, serial correlation, the points' own errors
- *   3 candidates best split of each interval of a seeded family (Kovacs et al. 2023), O(n log n)
- *   4 partition  exact least squares over the candidates, a penalty for each change
- *   5 trend      one common slope, kept only when it is cheaper than the steps it replaces
- *   6 test       weakest change out until every one passes a scan-corrected test against its neighbours
+ *   1 spikes     pull single wild points towards the running median
+ *   2 noise      robust scale, its slow change along the series, the points' own errors -> a weight for each point
+ *   3 candidates best split of each interval of a seeded family (Kovacs et al., Biometrika 2023), O(n log n)
+ *   4 partition  exact weighted least squares over the candidates, a penalty for each change
+ *   5 test       weakest change out until every one passes a scan-corrected test against its neighbours
+ *   6 trend      the same with a common slope; kept only when that is the cheaper explanation
  *
- * Plain C11, no dependency but libm, no state between calls; every array is the caller's or freed here.
+ * Plain C11, no dependency but libm, no state between calls. All arithmetic is on logarithms.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#ifndef PRIOR
-#define PRIOR 10
-#endif
-#ifndef RUN_SLACK
-#define RUN_SLACK 0.5
-#endif
-#ifndef RHO_MIX
-#define RHO_MIX -1.0
-#endif
-#ifndef RHO_SE
-#define RHO_SE 0.5
-#endif
-#ifndef UNIT_FLOOR
-#define UNIT_FLOOR 0.5
-#endif
-#ifndef VCAP
-#define VCAP 18
-#endif
-#ifndef MIN_SD
-#define MIN_SD 0.75
-#endif
-#ifndef LOCAL_LINE
-#define LOCAL_LINE -1e9
-#endif
-#ifndef TREND_ROUNDS
-#define TREND_ROUNDS 3
-#endif
-#ifndef TREND_Z
-#define TREND_Z 1.0
-#endif
-#ifndef TREND_PEN
-#define TREND_PEN 2.5
-#endif
 
 typedef struct {
-    double clip_sd;         /* a residual beyond this many robust sd is a spike */
-    double sd_floor;        /* smallest sd believed, on the log scale */
-    double candidate_z;     /* a split weaker than this is not even a candidate */
-    double penalty;         /* cost of a change in the partition, times ln n */
-    double gate;            /* z^2 needed at the test: gate + scan * ln(n / points of the shorter side) */
-    double scan;
-    double min_effect;      /* smallest step kept, on the log scale */
-    double line_margin;     /* a step must beat a straight line by this much squared error */
-    int min_segment;        /* points */
-    int reach;              /* points a side that the test looks at */
+    double clip_sd;     /* a residual beyond this many robust sd is a spike */
+    double sd_floor;    /* smallest sd believed */
+    double candidate_z; /* a split weaker than this is not even a candidate */
+    double penalty;     /* cost of a change in the partition, times ln n */
+    double gate, scan;  /* z^2 needed: gate + scan * ln(n / points of the shorter side) */
+    double min_effect;  /* smallest step kept */
+    double min_sd;      /* the same, in sd of one point */
+    double run_slack;   /* how much the run test may fall short of the mean test on short sides */
+    double trend_cost;  /* what a slope costs against steps, in squared z */
+    int min_segment;    /* points */
+    int reach;          /* points a side that the test looks at */
 } kw_settings;
 
 typedef struct {
     int index, n_before, n_after;
-    double before, after;   /* levels, log scale, trend removed */
-    double se;              /* standard error of after - before */
+    double before, after; /* levels, trend removed */
+    double se;            /* standard error of after - before */
     double z;
 } kw_change;
 
 typedef struct {
     int start, n;
-    double at, se;          /* level over the whole segment and its standard error, log scale */
+    double at, se; /* level of the whole segment and its standard error */
 } kw_level;
 
 typedef struct {
-    double noise_sd;        /* of one point, log scale */
+    double noise_sd;        /* of one point */
     double rho;             /* lag-one serial correlation, >= 0 */
-    double slope;           /* per point, log scale; 0 where no trend was kept */
-    double slope_z;
-    double se_slope;        /* how much of the claimed squared errors is real, 0 .. 2 */
-    double mode_gap;        /* distance of two levels that interleave; 0 where there is one */
-    double mode_share;      /* of the upper level */
-    double mode_separation; /* gap over the sd within the levels */
+    double slope, slope_z;  /* per point; 0 where no trend was kept */
+    double se_share;        /* how much of the claimed squared errors is real, 0 .. 2; 0 = not used */
+    double mode_gap, mode_share, mode_separation; /* two levels that interleave; gap 0 where there is one */
 } kw_facts;
+
+enum { NO_MEMORY = -1, BAD_POINT = -2 };
+
+/* One explanation of the series: steps, with or without a common slope. */
+typedef struct {
+    double slope, more, more_z; /* slope taken out, and slope left within the segments */
+    double rho, unit;           /* correlation; variance of one point over 1 / weight */
+    double error, needed;       /* squared error left; sum of what the kept changes had to reach */
+    int count, tried, *cuts;    /* kept changes; changes before the test */
+    kw_change *changes;
+} model;
 
 typedef struct {
     int n;
     const kw_settings *set;
-    double *y;              /* working copy: spikes pulled in, trend removed */
-    double *w;              /* 1 / variance of each point */
-    double *sw, *swy, *swyy;/* prefix sums, n + 1 */
-    double *tmp, *tmp2;
-    double *clean;          /* spikes pulled in, trend kept */
-    double rho, dof, unit;
+    double *raw, *clean;      /* logarithms; the same with spikes pulled in */
+    double *y, *w;            /* clean less the slope of the model at hand; weight = 1 / variance */
+    double *sw, *swy, *swyy;  /* prefix sums */
+    double *gains, *tmp, *tmp2;
+    int *cand;
+    char *mark;
+    double rho, unit, dof;    /* of the model at hand */
 } work;
 
+/* one instruction each, where fmin and fmax are calls; no argument here is NaN */
+static double lesser(double a, double b) { return a < b ? a : b; }
+static double greater(double a, double b) { return a > b ? a : b; }
 static int min_i(int a, int b) { return a < b ? a : b; }
 static int max_i(int a, int b) { return a > b ? a : b; }
 
-/* ---- order statistics ------------------------------------------------------------------------- */
+/* ---- order statistics ------------------------------------------------------------------------------------- */
 
 static double kth(double *a, int n, int k) { /* Hoare's quickselect; reorders a */
-    int lo = 0, hi = n - 1;
-    while (lo < hi) {
+    for (int lo = 0, hi = n - 1; lo < hi;) {
         double pivot = a[(lo + hi) / 2];
         int i = lo, j = hi;
         while (i <= j) {
@@ -114,11 +92,9 @@ static double kth(double *a, int n, int k) { /* Hoare's quickselect; reorders a 
     return a[k];
 }
 
-static double quantile_of(double *a, int n, double q) {
-    return kth(a, n, min_i(n - 1, (int)(q * (n - 1) + 0.5)));
-}
+static double quantile(double *a, int n, double q) { return kth(a, n, min_i(n - 1, (int)(q * (n - 1) + 0.5))); }
 
-static void sort_small(double *a, int n) { /* Shell sort with Ciura's gaps */
+static void sort(double *a, int n) { /* Shell sort with Ciura's gaps: arrays are short */
     static const int gaps[] = {301, 132, 57, 23, 10, 4, 1};
     for (int g = 0; g < 7; g++)
         for (int i = gaps[g]; i < n; i++) {
@@ -130,113 +106,107 @@ static void sort_small(double *a, int n) { /* Shell sort with Ciura's gaps */
 }
 
 static void order(double *a, double *b) {
-    double low = *a < *b ? *a : *b;
-    *b = *a < *b ? *b : *a;
+    double low = lesser(*a, *b);
+    *b = greater(*a, *b);
     *a = low;
 }
 
-/* medians by the middle of a sorting network */
-static double median_of_five(const double *y) {
+/* medians: the middle of a sorting network */
+static double median5(const double *y) {
     double a = y[0], b = y[1], c = y[2], d = y[3], e = y[4];
     order(&a, &b); order(&d, &e); order(&a, &d); order(&b, &e);
     order(&b, &c); order(&c, &d); order(&b, &c);
     return c;
 }
 
-static double median_of_seven(const double *y) {
+static double median7(const double *y) {
     double a = y[0], b = y[1], c = y[2], d = y[3], e = y[4], f = y[5], g = y[6];
     order(&a, &f); order(&a, &d); order(&b, &g); order(&c, &e); order(&a, &b); order(&d, &f); order(&c, &g);
     order(&c, &d); order(&d, &g); order(&e, &f); order(&b, &e); order(&b, &d); order(&d, &e);
     return d;
 }
 
-/* ---- step 1 and 2: spikes and noise ------------------------------------------------------------ */
+/* ---- 1 and 2: spikes and noise ---------------------------------------------------------------------------- */
 
-/* sd of one point from lag-one differences: the larger of the MAD and an 85 % quantile, so that a second
- * mode counts as noise while a level change, being one difference, does not. */
+/* sd of one point from lag-one differences: the larger of the MAD and an 85 % quantile, so that a second mode counts
+ * as noise, while a level change, being one difference, does not. */
 static double difference_sd(const double *y, int n, double *tmp) {
     for (int i = 0; i + 1 < n; i++) tmp[i] = fabs(y[i + 1] - y[i]);
-    double mid = quantile_of(tmp, n - 1, 0.5) / 0.6745;
-    double high = quantile_of(tmp, n - 1, 0.85) / 1.4395;
-    return fmax(mid, high) / 1.4142135623730951;
+    double mid = quantile(tmp, n - 1, 0.5) / 0.6745, high = quantile(tmp, n - 1, 0.85) / 1.4395;
+    return greater(mid, high) / 1.4142135623730951;
 }
 
 /* A spike is far from the median of every window of seven that holds it (of five at the two ends): bursts of up to
  * three are, of up to two at the ends, so that the third point of a new level speaks. It is pulled to one sd from the
  * nearest of those medians. */
-static void pull_in_spikes(work *k, const double *raw, double sd) {
+static void pull_in_spikes(work *k, double sd) {
     int n = k->n;
     double far = k->set->clip_sd * sd, *med = k->tmp;
-    memcpy(k->y, raw, n * sizeof(double));
+    const double *raw = k->raw;
+    memcpy(k->clean, raw, n * sizeof(double));
     if (n < 5) return;
-    for (int i = 0; i + 6 < n; i++) med[i] = median_of_seven(raw + i);
-    double first = median_of_five(raw), last = median_of_five(raw + n - 5);
+    for (int i = 0; i + 6 < n; i++) med[i] = median7(raw + i);
+    double first = median5(raw), last = median5(raw + n - 5);
     for (int i = 0; i < n; i++) {
         double off = INFINITY;
+        if (i >= 3 && i + 3 < n && fabs(raw[i] - med[i - 3]) <= far) continue;
         for (int j = max_i(0, i - 6); j <= min_i(i, n - 7); j++)
             if (fabs(raw[i] - med[j]) < fabs(off)) off = raw[i] - med[j];
         if (i < 5 && fabs(raw[i] - first) < fabs(off)) off = raw[i] - first;
         if (i >= n - 5 && fabs(raw[i] - last) < fabs(off)) off = raw[i] - last;
-        if (fabs(off) > far) k->y[i] = raw[i] - off + copysign(sd, off);
+        if (fabs(off) > far) k->clean[i] = raw[i] - off + copysign(sd, off);
     }
 }
 
-static double weigh_points(work *k, const double *se, double sd) {
-    int n = k->n;
-    double *d = k->tmp, total = 0, cap = 3 * sd;
+/* The scale may change slowly: running mean of clipped squared differences, shrunk to the global one. */
+static void weigh_by_scale(work *k, double sd) {
+    enum { HALF = 15, PRIOR = 10 };
+    int n = k->n, a = 0, b = 0;
+    double *d = k->tmp, total = 0, run = 0, cap = 9 * sd * sd;
     for (int i = 0; i + 1 < n; i++) {
-        double x = fmin(fabs(k->y[i + 1] - k->y[i]), cap);
-        d[i] = x * x / 2;
-        total += d[i];
+        double x = k->clean[i + 1] - k->clean[i];
+        total += d[i] = lesser(x * x, cap) / 2;
     }
-    double mean = total / max_i(1, n - 1), floor2 = k->set->sd_floor * k->set->sd_floor;
-    double pool = fmax(sd * sd, floor2);
-    /* slow change of the scale: running mean of squared differences, shrunk to the global one */
-    int half = 15;
-    double run = 0;
-    int a = 0, b = 0;
+    double mean = greater(total / max_i(1, n - 1), 1e-300);
     for (int i = 0; i < n; i++) {
-        int from = max_i(0, i - half), to = min_i(n - 1, i + half);
-        while (b < to) run += d[b++];
-        while (a < from) run -= d[a++];
-        double ratio = (fmax(run, 0) + 10 * mean) / ((b - a) + 10) / fmax(mean, 1e-300);
-        k->w[i] = pool * ratio;
+        while (b < min_i(n - 1, i + HALF)) run += d[b++];
+        while (a < i - HALF) run -= d[a++];
+        double ratio = (greater(run, 0) + PRIOR * mean) / ((b - a + PRIOR) * mean);
+        k->w[i] = 1 / greater(sd * sd * ratio, k->set->sd_floor * k->set->sd_floor);
     }
-    double part = 0;
-    if (se && n >= 12) {
-        /* do points that claim a larger error scatter more? slope of squared residual on squared error
-         * between the lower and the upper third of the errors */
-        double *s = k->tmp2;
-        for (int i = 0; i < n; i++) s[i] = se[i];
-        double lo = quantile_of(s, n, 1.0 / 3), hi = quantile_of(s, n, 0.8);
-        double vl = 0, vh = 0, sl = 0, sh = 0;
-        int nl = 0, nh = 0;
-        for (int i = 0; i < n; i++) {
-            double m = median_of_five(k->y + min_i(max_i(0, i - 2), n - 5));
-            double r = fmin(fabs(k->y[i] - m), 5 * sd);
-            if (se[i] <= lo) { vl += r * r; sl += se[i] * se[i]; nl++; }
-            else if (se[i] >= hi) { vh += r * r; sh += se[i] * se[i]; nh++; }
-        }
-        if (nl && nh) {
-            vl /= nl; vh /= nh; sl /= nl; sh /= nh;
-            if (sh > 1.5 * sl && vh > 1.5 * vl) {
-                part = fmin(2, (vh - vl) / (sh - sl));
-                double base = fmax(fmax(vl - part * sl, 0.2 * vl), floor2);
-                for (int i = 0; i < n; i++) k->w[i] = base + part * se[i] * se[i];
-            }
-        }
-    }
-    for (int i = 0; i < n; i++) k->w[i] = 1 / fmax(k->w[i], floor2);
-    return part;
 }
 
-/* ---- prefix sums -------------------------------------------------------------------------------- */
+/* Do points that claim a larger error scatter more? The slope of squared residual on squared error, between the lower
+ * third and the upper fifth of the errors, is the share of the claim that is real; only then do errors weigh. */
+static double weigh_by_error(work *k, const double *se, double sd) {
+    int n = k->n;
+    if (n < 12) return 0;
+    memcpy(k->tmp2, se, n * sizeof(double));
+    double lo = quantile(k->tmp2, n, 1.0 / 3), hi = quantile(k->tmp2, n, 0.8);
+    double v[2] = {0}, s[2] = {0};
+    int count[2] = {0};
+    for (int i = 0; i < n; i++) {
+        if (se[i] > lo && se[i] < hi) continue;
+        double r = lesser(fabs(k->clean[i] - median5(k->clean + min_i(max_i(0, i - 2), n - 5))), 5 * sd);
+        int upper = se[i] >= hi;
+        v[upper] += r * r; s[upper] += se[i] * se[i]; count[upper]++;
+    }
+    if (!count[0] || !count[1]) return 0;
+    for (int u = 0; u < 2; u++) { v[u] /= count[u]; s[u] /= count[u]; }
+    if (s[1] < 1.5 * s[0] || v[1] < 1.5 * v[0]) return 0;
+    double share = lesser(2, (v[1] - v[0]) / (s[1] - s[0]));
+    double base = greater(greater(v[0] - share * s[0], 0.2 * v[0]), k->set->sd_floor * k->set->sd_floor);
+    for (int i = 0; i < n; i++) k->w[i] = 1 / (base + share * se[i] * se[i]);
+    return share;
+}
 
-static void prefix(work *k) {
+/* ---- prefix sums: any segment in O(1) --------------------------------------------------------------------- */
+
+static void prefix(work *k, double slope) {
     k->sw[0] = k->swy[0] = k->swyy[0] = 0;
-    double origin = k->y[0];
     for (int i = 0; i < k->n; i++) {
-        double w = k->w[i], y = k->y[i] - origin;
+        double w = k->w[i], y = k->clean[i] - slope * i - k->clean[0];
+        k->y[i] = y + k->clean[0];
         k->sw[i + 1] = k->sw[i] + w;
         k->swy[i + 1] = k->swy[i] + w * y;
         k->swyy[i + 1] = k->swyy[i] + w * y * y;
@@ -244,405 +214,358 @@ static void prefix(work *k) {
 }
 
 static double cost(const work *k, int a, int b) {
-    double w = k->sw[b] - k->sw[a], s = k->swy[b] - k->swy[a];
-    return fmax(0, k->swyy[b] - k->swyy[a] - s * s / w);
+    double s = k->swy[b] - k->swy[a];
+    return greater(0, k->swyy[b] - k->swyy[a] - s * s / (k->sw[b] - k->sw[a]));
 }
 
-/* gain in squared error of splitting [a, b) at t, in units of z^2 */
-static double gain(const work *k, int a, int t, int b) {
-    double wl = k->sw[t] - k->sw[a], wr = k->sw[b] - k->sw[t];
-    double d = (k->swy[t] - k->swy[a]) * wr - (k->swy[b] - k->swy[t]) * wl;
-    return d * d / (wl * wr * (wl + wr));
+static double level(const work *k, int a, int b) {
+    return k->clean[0] + (k->swy[b] - k->swy[a]) / (k->sw[b] - k->sw[a]);
 }
 
+/* Best place to split [a, b) and its gain in squared error, which is a squared z. With w and s the sums of the left
+ * part and m the mean of the whole, the gain is (s - w m)^2 W / (w (W - w)); divisions stand apart to vectorise. */
 static int best_split(const work *k, int a, int b, double *top) {
-    int at = -1, m = k->set->min_segment;
-    double best = 0;
-    for (int t = a + m; t <= b - m; t++) {
-        double g = gain(k, a, t, b);
-        if (g > best) { best = g; at = t; }
+    int first = a + k->set->min_segment, count = b - k->set->min_segment - first + 1, at = -1;
+    double total = k->sw[b] - k->sw[a], mean = (k->swy[b] - k->swy[a]) / total, w0 = k->sw[a], s0 = k->swy[a];
+    const double *sw = k->sw + first, *swy = k->swy + first;
+    double *g = k->gains, best = 0;
+    for (int i = 0; i < count; i++) {
+        double w = sw[i] - w0, d = swy[i] - s0 - w * mean;
+        g[i] = d * d / (w * (total - w));
     }
-    *top = best;
+    for (int i = 0; i < count; i++)
+        if (g[i] > best) { best = g[i]; at = first + i; }
+    *top = best * total;
     return at;
 }
 
-/* ---- step 3 and 4: candidates and partition ------------------------------------------------------ */
+/* ---- 3 and 4: candidates and partition -------------------------------------------------------------------- */
 
-static int candidates(const work *k, int *out, char *mark, double inflation) {
-    int n = k->n, m = k->set->min_segment;
-    double need = k->set->candidate_z * k->set->candidate_z * sqrt(inflation);
-    memset(mark, 0, n + 1);
-    for (double len = n; ; len *= 0.6) {
-        int size = max_i((int)len, 2 * m), step = max_i(1, size / 2), last = 0;
-        for (int a = 0; !last; a += step) {
-            if (a + size >= n) { a = max_i(0, n - size); last = 1; }
-            double g;
-            int t = best_split(k, a, min_i(n, a + size), &g);
-            if (t > 0 && g >= need) mark[t] = 1;
+/* Intervals of shrinking length, half overlapping; the last of each length ends at the newest point. */
+static int candidates(const work *k, double inflation) {
+    int n = k->n, m = k->set->min_segment, count = 0;
+    double need = k->set->candidate_z * k->set->candidate_z * sqrt(inflation), gain;
+    memset(k->mark, 0, n);
+    for (double length = n;; length *= 0.5) {
+        int size = max_i((int)length, 2 * m), last = 0;
+        for (int a = 0; !last; a += size / 2) {
+            if (a + size >= n) { a = n - size; last = 1; }
+            int t = best_split(k, a, a + size, &gain);
+            if (t > 0 && gain >= need) k->mark[t] = 1;
         }
         if (size == 2 * m) break;
     }
-    int count = 0;
-    for (int t = 1; t < n; t++) if (mark[t]) out[count++] = t;
+    for (int t = 1; t < n; t++) if (k->mark[t]) k->cand[count++] = t;
     return count;
 }
 
-/* exact least squares over the candidates: f(j) = min_i f(i) + cost(i, j) + penalty */
-static int partition(const work *k, const int *cand, int count, double penalty, int *cuts, double *total) {
-    int m = k->set->min_segment;
-    int *edge = malloc((count + 2) * sizeof(int)), *from = malloc((count + 2) * sizeof(int));
-    double *f = malloc((count + 2) * sizeof(double));
-    if (!edge || !from || !f) { free(edge); free(from); free(f); return -1; }
+/* f(j) = min over i of f(i) + cost(i, j) + penalty: exact over the candidates (Jackson et al. 2005). */
+static int partition(work *k, double inflation, int *cuts) {
+    int count = candidates(k, inflation), *edge = k->cand, from[count + 2], found = 0;
+    double penalty = k->set->penalty * log(k->n) * inflation, f[count + 2];
+    memmove(edge + 1, edge, count * sizeof(int));
     edge[0] = 0;
-    memcpy(edge + 1, cand, count * sizeof(int));
     edge[count + 1] = k->n;
     f[0] = -penalty;
     for (int j = 1; j < count + 2; j++) {
         f[j] = INFINITY;
         from[j] = 0;
-        for (int i = 0; i < j; i++) {
-            if (edge[j] - edge[i] < m) break;
+        for (int i = 0; i < j && edge[j] - edge[i] >= k->set->min_segment; i++) {
             double v = f[i] + cost(k, edge[i], edge[j]) + penalty;
             if (v < f[j]) { f[j] = v; from[j] = i; }
         }
     }
-    int found = 0;
-    for (int j = from[count + 1]; j > 0; j = from[j]) cuts[found++] = edge[j];
-    for (int i = 0; i < found / 2; i++) { int t = cuts[i]; cuts[i] = cuts[found - 1 - i]; cuts[found - 1 - i] = t; }
-    *total = f[count + 1];
-    free(edge); free(from); free(f);
+    for (int j = from[count + 1]; j > 0; j = from[j]) found++;
+    for (int j = from[count + 1], i = found; j > 0; j = from[j]) cuts[--i] = edge[j];
     return found;
 }
 
-static void replace_cut(const work *k, int *cuts, int count, int i) {
-    double g;
-    int a = i ? cuts[i - 1] : 0, b = i + 1 < count ? cuts[i + 1] : k->n;
-    int t = best_split(k, a, b, &g);
-    if (t > 0) cuts[i] = t;
-}
+/* ---- what the segments leave: correlation and slope ------------------------------------------------------- */
 
-/* ---- serial correlation and trend ---------------------------------------------------------------- */
-
-static double level(const work *k, int a, int b) { return k->y[0] + (k->swy[b] - k->swy[a]) / (k->sw[b] - k->sw[a]); }
-
-static void residual_facts(const work *k, const int *cuts, int count, double *rho, double *slope, double *slope_z, double *var) {
-    double c1 = 0, c0 = 0, sxy = 0, sxx = 0;
-    for (int s = 0; s <= count; s++) {
-        int a = s ? cuts[s - 1] : 0, b = s < count ? cuts[s] : k->n;
-        double mid = 0.5 * (a + b - 1), m = level(k, a, b), last = 0;
+/* Pooled over the segments: squared error, slope with its z, and lag-one correlation from the variogram at lags 1 to 3
+ * (for AR(1) g(k) = s^2 (1 - rho^k), so (g2 + g3) / g1 = 2 + 2 rho + rho^2), which, unlike the correlation of
+ * residuals, does not shrink when too many segments are fitted. Half a standard error is added: the safe side. */
+static void look_at_residuals(const work *k, model *m) {
+    double error = 0, sxy = 0, sxx = 0, g[4] = {0};
+    int pairs[4] = {0};
+    for (int s = 0; s <= m->count; s++) {
+        int a = s ? m->cuts[s - 1] : 0, b = s < m->count ? m->cuts[s] : k->n;
+        double mid = 0.5 * (a + b - 1), at = level(k, a, b);
+        error += cost(k, a, b);
         for (int i = a; i < b; i++) {
-            double r = (k->y[i] - m) * sqrt(k->w[i]);
-            c0 += r * r;
-            if (i > a) c1 += r * last;
-            last = r;
-            sxy += k->w[i] * (i - mid) * (k->y[i] - m);
-            sxx += k->w[i] * (i - mid) * (i - mid);
+            double wx = k->w[i] * (i - mid);
+            sxy += wx * (k->y[i] - at);
+            sxx += wx * (i - mid);
         }
     }
-    *rho = c0 > 0 ? c1 / c0 : 0;
-    *slope = sxx > 0 ? sxy / sxx : 0;
-    *slope_z = sxx > 0 ? sxy / sqrt(sxx) : 0;
-    *var = c0 / fmax(1, k->n - count - 1);
-}
-
-/* Lag-one correlation from the variogram at lags 1 to 3 (clipped squared differences within segments): for AR(1)
- * g(k) = s^2 (1 - rho^k), hence (g2 + g3) / g1 = 2 + 2 rho + rho^2. Unlike the correlation of residuals it does not
- * shrink when too many segments are fitted. */
-static double variogram_rho(const work *k, const int *cuts, int count, double unit) {
-    double g[4] = {0}, cap = VCAP * unit;
-    int pairs[4] = {0};
-    for (int s = 0; s <= count; s++) {
-        int a = s ? cuts[s - 1] : 0, b = s < count ? cuts[s] : k->n;
-        for (int lag = 1; lag <= 3; lag++)
+    m->error = error;
+    m->more = sxx > 0 ? sxy / sxx : 0;
+    m->more_z = sxx > 0 ? sxy / sqrt(sxx) : 0;
+    m->unit = greater(0.5, error / max_i(1, k->n - m->count - 1));
+    double cap = 18 * m->unit;
+    for (int s = 0; s <= m->count; s++) {
+        int a = s ? m->cuts[s - 1] : 0, b = s < m->count ? m->cuts[s] : k->n;
+        for (int lag = 1; lag <= 3; lag++) {
             for (int i = a + lag; i < b; i++) {
                 double d = k->y[i] - k->y[i - lag];
-                g[lag] += fmin(d * d * k->w[i], cap);
-                pairs[lag]++;
+                g[lag] += lesser(d * d * k->w[i], cap);
             }
+            pairs[lag] += max_i(0, b - a - lag);
+        }
     }
-    if (!pairs[3] || g[1] <= 0) return 0;
-    double ratio = (g[2] / pairs[2] + g[3] / pairs[3]) / (g[1] / pairs[1]);
-    return sqrt(fmax(0, ratio - 1)) - 1;
+    double ratio = pairs[3] && g[1] > 0 ? (g[2] / pairs[2] + g[3] / pairs[3]) / (g[1] / pairs[1]) : 2;
+    m->rho = lesser(0.9, greater(0, sqrt(greater(0, ratio - 1)) - 1 + 0.5 / sqrt(k->n)));
 }
 
-/* variance of the mean of h points with AR(1) correlation, relative to independent points */
+/* variance of the mean of h points with AR(1) correlation, over that of independent points */
 static double inflation_of(double rho, double h) {
     if (rho <= 0) return 1;
     return (1 + rho) / (1 - rho) - 2 * rho * (1 - pow(rho, h)) / (h * (1 - rho) * (1 - rho));
 }
 
-/* ---- step 6: the test ------------------------------------------------------------------------------ */
+/* ---- 5: the test ------------------------------------------------------------------------------------------- */
 
 /* Student's t with v degrees of freedom as a normal deviate (Wallace 1959) */
-static double normal_of_t(double t, double v) {
-    return (8 * v + 1) / (8 * v + 3) * sqrt(v * log1p(t * t / v));
-}
+static double normal_of_t(double t, double v) { return (8 * v + 1) / (8 * v + 3) * sqrt(v * log1p(t * t / v)); }
 
-/* Mann-Whitney deviate, corrected for ties */
-static double rank_z(const work *k, int a, int t, int b, double *buf) {
+/* Mann-Whitney deviate with mid-ranks and the correction for ties */
+static double rank_z(const work *k, int a, int t, int b) {
     int nl = t - a, nr = b - t, n = nl + nr;
-    memcpy(buf, k->y + a, n * sizeof(double));
-    sort_small(buf, n);
-    double sum = 0, ties = 0;
-    for (int i = 0; i < n;) {
-        int j = i;
-        while (j < n && buf[j] == buf[i]) j++;
-        double c = j - i;
-        ties += c * c * c - c;
-        i = j;
-    }
+    double *v = k->tmp, sum = 0, ties = 0;
+    memcpy(v, k->y + a, n * sizeof(double));
+    sort(v, n);
     for (int i = a; i < t; i++) {
         double x = k->y[i];
-        int lo = 0, hi = n;
-        while (lo < hi) { int m = (lo + hi) / 2; if (buf[m] < x) lo = m + 1; else hi = m; }
-        int from = lo;
-        hi = n;
-        while (lo < hi) { int m = (lo + hi) / 2; if (buf[m] <= x) lo = m + 1; else hi = m; }
-        sum += 0.5 * (from + lo + 1);
+        int lo = 0, hi = n, up;
+        while (lo < hi) { int m = (lo + hi) / 2; if (v[m] < x) lo = m + 1; else hi = m; }
+        for (up = lo; up < n && v[up] == x; up++) {}
+        sum += 0.5 * (lo + up + 1);
     }
-    double mean = nl * (n + 1) / 2.0, var = nl * (double)nr / 12 * (n + 1 - ties / ((double)n * (n - 1)));
-    return var > 0 ? fabs(sum - mean) / sqrt(var) : 0;
+    for (int i = 0, j; i < n; i = j) {
+        for (j = i; j < n && v[j] == v[i]; j++) {}
+        ties += pow(j - i, 3) - (j - i);
+    }
+    double var = nl * (double)nr / 12 * (n + 1 - ties / ((double)n * (n - 1)));
+    return var > 0 ? fabs(sum - nl * (n + 1) / 2.0) / sqrt(var) : 0;
 }
 
 /* Deviate of "all points of the short side lie beyond all but a few of the long side", which needs no shape of the
- * noise: chance ((beyond + 1) / (long + 1)) ^ short. */
+ * noise: its chance is ((beyond + 1) / (long + 1)) ^ short. */
 static double run_z(const work *k, int a, int t, int b) {
-    int left_short = t - a < b - t, up = level(k, t, b) > level(k, a, t);
+    int left_short = t - a < b - t, up = level(k, t, b) > level(k, a, t), beyond = 0;
     int s0 = left_short ? a : t, s1 = left_short ? t : b, l0 = left_short ? t : a, l1 = left_short ? b : t;
-    double sign = (up != left_short) ? 1 : -1, least = INFINITY;
-    for (int i = s0; i < s1; i++) least = fmin(least, sign * k->y[i]);
-    int beyond = 0;
+    double sign = up != left_short ? 1 : -1, least = INFINITY;
+    for (int i = s0; i < s1; i++) least = lesser(least, sign * k->y[i]);
     for (int i = l0; i < l1; i++) beyond += sign * k->y[i] >= least;
-    double log_p = (s1 - s0) * log((beyond + 1.0) / (l1 - l0 + 1));
-    return sqrt(fmax(0, -2 * log_p - log(fmax(1, -2 * log_p)) - 0.5));
-}
-
-/* squared error of the best straight line through [a, b) minus that of the step at t */
-static double line_excess(const work *k, int a, int t, int b) {
-    double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0, wyy = 0;
-    for (int i = a; i < b; i++) {
-        double x = i - a, y = k->y[i] - k->y[0], u = k->w[i];
-        w += u; wx += u * x; wy += u * y; wxx += u * x * x; wxy += u * x * y; wyy += u * y * y;
-    }
-    double sxx = wxx - wx * wx / w, sxy = wxy - wx * wy / w, syy = wyy - wy * wy / w;
-    double line = syy - (sxx > 0 ? sxy * sxy / sxx : 0);
-    return line - (cost(k, a, t) + cost(k, t, b));
+    double twice = -2 * (s1 - s0) * log((beyond + 1.0) / (l1 - l0 + 1));
+    return sqrt(greater(0, twice - log(greater(1, twice)) - 0.5));
 }
 
 static double needed(const work *k, int h) { return k->set->gate + k->set->scan * log((double)k->n / h); }
 
+/* Test the change at t between its neighbours; returns z^2 over what is needed, below 1 = not a change. Welch's t with
+ * side variances shrunk to the pool, or ranks where both sides are long enough; short sides must pass the run test. */
 static double test(work *k, int a, int t, int b, kw_change *c) {
+    enum { PRIOR = 10, RANKS = 8, LONG = 25 };
     const kw_settings *set = k->set;
     a = max_i(a, t - set->reach);
     b = min_i(b, t + set->reach);
     int nl = t - a, nr = b - t, h = min_i(nl, nr);
-    double prior = fmin(PRIOR, k->dof);
-    double pooled = prior * k->unit;
-    double wl = k->sw[t] - k->sw[a], wr = k->sw[b] - k->sw[t];
-    double vl = (cost(k, a, t) + pooled) / (nl - 1 + prior), vr = (cost(k, t, b) + pooled) / (nr - 1 + prior);
-    c->before = level(k, a, t);
-    c->after = level(k, t, b);
-    double var = vl / wl * inflation_of(k->rho, nl) + vr / wr * inflation_of(k->rho, nr);
-    double diff = c->after - c->before;
-    double z = normal_of_t(diff / sqrt(var), k->dof);
-    if (h >= 8) {
-        double zr = rank_z(k, a, t, b, k->tmp) / sqrt(inflation_of(k->rho, h));
-        if (zr > z) z = zr;
-    }
-    if (h < 8 && max_i(nl, nr) >= 25) z = fmin(z, run_z(k, a, t, b) + RUN_SLACK);
-    c->index = t; c->n_before = nl; c->n_after = nr;
-    c->se = sqrt(var);
-    c->z = z;
-    double score = z * z / needed(k, h);
-    if (fabs(diff) < set->min_effect) score = fmin(score, 0.5 * fabs(diff) / set->min_effect);
-    if (diff * diff * (wl + wr) / (nl + nr) < MIN_SD * MIN_SD * k->unit) score = fmin(score, 0.98);
-    if (score >= 1 && line_excess(k, a, t, b) < LOCAL_LINE * k->unit * inflation_of(k->rho, h)) score = 0.99;
-    return score;
+    double prior = lesser(PRIOR, k->dof), wl = k->sw[t] - k->sw[a], wr = k->sw[b] - k->sw[t];
+    double vl = (cost(k, a, t) + prior * k->unit) / (nl - 1 + prior);
+    double vr = (cost(k, t, b) + prior * k->unit) / (nr - 1 + prior);
+    *c = (kw_change){t, nl, nr, level(k, a, t), level(k, t, b),
+                     sqrt(vl / wl * inflation_of(k->rho, nl) + vr / wr * inflation_of(k->rho, nr)), 0};
+    double step = fabs(c->after - c->before);
+    c->z = normal_of_t(step / c->se, k->dof);
+    if (h >= RANKS) c->z = greater(c->z, rank_z(k, a, t, b) / sqrt(inflation_of(k->rho, h)));
+    else if (max_i(nl, nr) >= LONG) c->z = lesser(c->z, run_z(k, a, t, b) + set->run_slack);
+    double sd = sqrt(k->unit * (nl + nr) / (wl + wr)), small = lesser(step / set->min_effect, step / (set->min_sd * sd));
+    return lesser(c->z * c->z / needed(k, h), small);
 }
 
-static int eliminate(work *k, int *cuts, int count, kw_change *out) {
-    double *score = malloc((count + 1) * sizeof(double));
-    if (!score) return -1;
-    for (int i = 0; i < count; i++)
-        score[i] = test(k, i ? cuts[i - 1] : 0, cuts[i], i + 1 < count ? cuts[i + 1] : k->n, out + i);
-    while (count) {
+static void test_all(work *k, model *m, double *score, int first, int last) {
+    for (int i = max_i(0, first); i <= last && i < m->count; i++)
+        score[i] = test(k, i ? m->cuts[i - 1] : 0, m->cuts[i], i + 1 < m->count ? m->cuts[i + 1] : k->n, m->changes + i);
+}
+
+/* Weakest out, its neighbours placed anew and tested again, until all pass. */
+static void eliminate(work *k, model *m) {
+    double score[m->count + 1], gain;
+    test_all(k, m, score, 0, m->count);
+    while (m->count) {
         int weak = 0;
-        for (int i = 1; i < count; i++) if (score[i] < score[weak]) weak = i;
-        if (score[weak] >= 1) break;
-        count--;
-        for (int i = weak; i < count; i++) { cuts[i] = cuts[i + 1]; score[i] = score[i + 1]; out[i] = out[i + 1]; }
-        for (int i = max_i(0, weak - 1); i <= weak && i < count; i++) replace_cut(k, cuts, count, i);
-        for (int i = max_i(0, weak - 2); i <= weak + 1 && i < count; i++)
-            score[i] = test(k, i ? cuts[i - 1] : 0, cuts[i], i + 1 < count ? cuts[i + 1] : k->n, out + i);
+        for (int i = 1; i < m->count; i++) if (score[i] < score[weak]) weak = i;
+        if (score[weak] >= 1) return;
+        m->count--;
+        for (int i = weak; i < m->count; i++) {
+            m->cuts[i] = m->cuts[i + 1]; score[i] = score[i + 1]; m->changes[i] = m->changes[i + 1];
+        }
+        for (int i = max_i(0, weak - 1); i <= weak && i < m->count; i++) {
+            int t = best_split(k, i ? m->cuts[i - 1] : 0, i + 1 < m->count ? m->cuts[i + 1] : k->n, &gain);
+            if (t > 0) m->cuts[i] = t;
+        }
+        test_all(k, m, score, weak - 2, weak + 1);
     }
-    free(score);
-    return count;
 }
 
-/* ---- two levels that interleave ------------------------------------------------------------------- */
+/* Steps 3 to 5 with m->slope taken out. */
+static void solve(work *k, model *m) {
+    prefix(k, m->slope);
+    m->tried = m->count = partition(k, 1, m->cuts);
+    look_at_residuals(k, m);
+    k->rho = m->rho;
+    k->unit = m->unit;
+    double inflation = m->unit * (1 + m->rho) / (1 - m->rho), first = m->more, first_z = m->more_z;
+    if (inflation < 0.95 || (m->count && inflation > 1.05)) m->count = partition(k, inflation, m->cuts);
+    k->dof = max_i(2, k->n - m->count - 1);
+    if (m->tried || m->count) {
+        eliminate(k, m);
+        look_at_residuals(k, m);
+        m->rho = k->rho;
+        m->unit = k->unit;
+    }
+    if (!m->count && m->tried) { m->more = first; m->more_z = first_z; }
+    m->needed = 0;
+    for (int i = 0; i < m->count; i++) m->needed += needed(k, min_i(m->changes[i].n_before, m->changes[i].n_after));
+}
 
-/* Otsu's split of the residuals of at most the last 256 points; two levels are reported when they lie far apart,
- * both are well filled, and the series goes back and forth between them. */
-static void find_modes(work *k, const double *raw, const int *cuts, int count, kw_facts *facts) {
-    int n = k->n, first = max_i(0, n - 256), m = n - first;
-    if (m < 12) return;
-    double *r = k->tmp, *sorted = k->tmp2, sum = 0, total = 0;
-    for (int s = 0; s <= count; s++) {
-        int a = s ? cuts[s - 1] : 0, b = s < count ? cuts[s] : n;
+/* ---- 6: trend ----------------------------------------------------------------------------------------------- */
+
+static void solve_with_slope(work *k, model *m, double slope) {
+    m->slope = slope;
+    for (int round = 0; round < 3; round++) {
+        solve(k, m);
+        if (fabs(m->more_z) < 0.7) return;
+        if (round < 2) m->slope += m->more;
+    }
+}
+
+/* Squared error of the best straight line through [a, b) beyond that of the step at t. */
+static double line_excess(const work *k, int a, int t, int b) {
+    double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
+    for (int i = a; i < b; i++) {
+        double x = i - a, u = k->w[i], y = k->y[i] - k->y[a];
+        w += u; wx += u * x; wy += u * y; wxx += u * x * x; wxy += u * x * y;
+    }
+    double sxx = wxx - wx * wx / w, sxy = wxy - wx * wy / w;
+    return cost(k, a, b) - sxy * sxy / sxx - cost(k, a, t) - cost(k, t, b);
+}
+
+/* Whether a slope could be the cheaper explanation: it would have to pay for itself, or replace a step. */
+static int slope_may_win(const work *k, const model *flat) {
+    if (flat->tried != flat->count || flat->more_z * flat->more_z > 0.3 * k->set->trend_cost * flat->unit) return 1;
+    for (int i = 0; i < flat->count; i++) {
+        int a = i ? flat->cuts[i - 1] : 0, b = i + 1 < flat->count ? flat->cuts[i + 1] : k->n;
+        if (line_excess(k, a, flat->cuts[i], b) < 2 * k->set->gate * flat->unit) return 1;
+    }
+    return 0;
+}
+
+/* The cheapest of: steps; steps on a slope begun from what the steps leave; the same begun from one straight line. */
+static model *choose(work *k, model *flat, model *sloped, model *line) {
+    enum { FEWEST = 20 };
+    solve(k, flat);
+    if (!flat->tried || k->n < FEWEST || !slope_may_win(k, flat)) return flat;
+    solve_with_slope(k, sloped, flat->more);
+    prefix(k, 0);
+    line->count = 0;
+    look_at_residuals(k, line);
+    solve_with_slope(k, line, line->more);
+    model *best = flat, *all[] = {sloped, line};
+    double unit = lesser(flat->unit, lesser(sloped->unit, line->unit)) * (1 + sloped->rho) / (1 - sloped->rho);
+    double least = flat->error / unit + flat->needed;
+    for (int i = 0; i < 2; i++) {
+        double v = all[i]->error / unit + all[i]->needed + k->set->trend_cost;
+        if (v < least) { least = v; best = all[i]; }
+    }
+    return best;
+}
+
+/* ---- two levels that interleave ----------------------------------------------------------------------------- */
+
+/* Otsu's split of the residuals of at most the last 256 points; two levels are reported when they lie far apart, both
+ * are well filled, and the series goes back and forth between them. Moments first: one level is the usual case. */
+static void find_modes(work *k, const model *m, kw_facts *facts) {
+    int first = max_i(0, k->n - 256), n = k->n - first, below = 0, switches = 0;
+    if (n < 12) return;
+    double *r = k->tmp, *sorted = k->tmp2, sum = 0, m2 = 0, m3 = 0, m4 = 0, left = 0, best = 0, split = 0;
+    for (int s = 0; s <= m->count; s++) {
+        int a = s ? m->cuts[s - 1] : 0, b = s < m->count ? m->cuts[s] : k->n;
         double at = level(k, a, b);
-        for (int i = max_i(a, first); i < b; i++) r[i - first] = raw[i] - facts->slope * i - at;
+        for (int i = max_i(a, first); i < b; i++) sum += r[i - first] = k->raw[i] - m->slope * i - at;
     }
-    memcpy(sorted, r, m * sizeof(double));
-    sort_small(sorted, m);
-    for (int i = 0; i < m; i++) { total += sorted[i]; sum += sorted[i] * sorted[i]; }
-    double left = 0, best = 0, split = 0, gap = 0;
-    int below = 0;
-    for (int i = 1; i < m; i++) {
+    for (int i = 0; i < n; i++) {
+        double d = r[i] - sum / n, d2 = d * d;
+        m2 += d2 / n; m3 += d2 * d / n; m4 += d2 * d2 / n;
+    }
+    if (m2 <= 0 || (m3 * m3 / (m2 * m2 * m2) + 1) / (m4 / (m2 * m2)) < 0.45) return; /* Sarle's coefficient */
+    memcpy(sorted, r, n * sizeof(double));
+    sort(sorted, n);
+    for (int i = 1; i < n; i++) {
         left += sorted[i - 1];
-        double d = (total - left) / (m - i) - left / i, between = d * d * i * (m - i) / m;
-        if (between > best) { best = between; split = 0.5 * (sorted[i - 1] + sorted[i]); gap = d; below = i; }
+        double d = (sum - left) / (n - i) - left / i, between = d * d * i * (n - i) / n;
+        if (between > best) { best = between; below = i; split = 0.5 * (sorted[i - 1] + sorted[i]); }
     }
-    double within = sqrt(fmax(sum - total * total / m - best, 0) / (m - 2));
-    int switches = 0;
-    for (int i = 1; i < m; i++) switches += (r[i] > split) != (r[i - 1] > split);
-    double share = 1 - (double)below / m, expected = 2 * share * (1 - share) * (m - 1);
-    double separation = gap / fmax(within, k->set->sd_floor);
-    if (separation < 3.4 || fmin(share, 1 - share) < 0.08 || switches < 4 || switches < 0.5 * expected) return;
+    for (int i = 1; i < n; i++) switches += (r[i] > split) != (r[i - 1] > split);
+    double share = 1 - (double)below / n, gap = sqrt(best * n / ((double)below * (n - below)));
+    double within = greater(sqrt(greater(m2 * n - best, 0) / (n - 2)), k->set->sd_floor);
+    if (gap < 3.4 * within || lesser(share, 1 - share) < 0.08 || switches < greater(4, share * (1 - share) * (n - 1))) return;
     facts->mode_gap = gap;
     facts->mode_share = share;
-    facts->mode_separation = separation;
+    facts->mode_separation = gap / within;
 }
 
-static int segment(work *k, double pen, int *cand, char *mark, int *cuts, double *total, double inflation) {
-    int count = candidates(k, cand, mark, inflation);
-    return partition(k, cand, count, pen, cuts, total);
-}
+/* ---- the one entry ------------------------------------------------------------------------------------------ */
 
-static void measure_levels(const work *k, const int *cuts, int count, kw_level *out) {
-    for (int s = 0; s <= count; s++) {
-        int a = s ? cuts[s - 1] : 0, b = s < count ? cuts[s] : k->n;
-        out[s] = (kw_level){a, b - a, level(k, a, b), sqrt(k->unit * inflation_of(k->rho, b - a) / (k->sw[b] - k->sw[a]))};
+static int find(work *k, const double *se, model models[3], kw_change *out, kw_level *levels, kw_facts *facts) {
+    double sd = k->n > 1 ? greater(difference_sd(k->raw, k->n, k->tmp), k->set->sd_floor) : k->set->sd_floor;
+    model *m = models;
+    pull_in_spikes(k, sd);
+    weigh_by_scale(k, sd);
+    if (se) facts->se_share = weigh_by_error(k, se, sd);
+    m->unit = 1;
+    if (k->n >= 2 * k->set->min_segment) m = choose(k, models, models + 1, models + 2);
+    prefix(k, m->slope);
+    facts->noise_sd = sqrt(m->unit * k->n / k->sw[k->n]);
+    facts->rho = m->rho;
+    facts->slope = m->slope;
+    facts->slope_z = models[0].more_z;
+    find_modes(k, m, facts);
+    memcpy(out, m->changes, m->count * sizeof *out);
+    for (int s = 0; s <= m->count; s++) {
+        int a = s ? m->cuts[s - 1] : 0, b = s < m->count ? m->cuts[s] : k->n;
+        double se_at = sqrt(m->unit * inflation_of(m->rho, b - a) / (k->sw[b] - k->sw[a]));
+        levels[s] = (kw_level){a, b - a, level(k, a, b), se_at};
     }
-}
-
-static double mixed_rho(double seen, double variogram, int count, int n) {
-    seen += (1 + 3 * seen) * (count + 1) / n;
-    double r = RHO_MIX * fmax(seen, variogram) + (1 - RHO_MIX) * 0.5 * (seen + variogram) + RHO_SE / sqrt(n);
-    if (RHO_MIX > 1) r = seen + RHO_SE / sqrt(n);
-    if (RHO_MIX < 0) r = variogram + RHO_SE / sqrt(n);
-    return fmin(0.9, fmax(0, r));
-}
-
-/* One explanation of the series: steps, with or without a common slope. */
-typedef struct {
-    double slope, rho, unit, error, needed;
-    double more, more_z; /* slope left within the segments */
-    int count, tried, *cuts;
-} model;
-
-static int solve(work *k, model *m, int *cand, char *mark, kw_change *out) {
-    int n = k->n;
-    for (int i = 0; i < n; i++) k->y[i] = k->clean[i] - m->slope * i;
-    prefix(k);
-    double pen = k->set->penalty * log(n), total, rho, var;
-    k->rho = 0;
-    m->count = segment(k, pen, cand, mark, m->cuts, &total, 1);
-    residual_facts(k, m->cuts, m->count, &rho, &m->more, &m->more_z, &var);
-    m->unit = k->unit = fmax(UNIT_FLOOR, var);
-    m->rho = k->rho = mixed_rho(rho, variogram_rho(k, m->cuts, m->count, m->unit), m->count, n);
-    m->tried = m->count;
-    double infl = (1 + m->rho) / (1 - m->rho);
-    if (infl * m->unit < 0.95 || (m->count && infl * m->unit > 1.05)) m->count = segment(k, pen * infl * m->unit, cand, mark, m->cuts, &total, infl * m->unit);
-    k->dof = fmax(2, n - m->count - 1);
-    m->count = eliminate(k, m->cuts, m->count, out);
-    residual_facts(k, m->cuts, m->count, &rho, &m->more, &m->more_z, &var);
-    m->error = var * fmax(1, n - m->count - 1);
-    m->needed = 0;
-    for (int i = 0; i < m->count; i++) m->needed += needed(k, min_i(out[i].n_before, out[i].n_after));
     return m->count;
 }
 
-/* Steps 3 to 6 on the points in k, whose weights are set. */
-static int find_changes(work *k, const double *raw, int *ints, char *mark, kw_change *out, kw_change *spare, kw_facts *facts) {
-    int n = k->n, *cand = ints;
-    model flat = {.cuts = ints + n}, sloped = {.cuts = ints + 2 * n};
-    model *best = &flat;
-    if (solve(k, &flat, cand, mark, out) < 0) return -1;
-    if (flat.tried && n >= 20) {
-        sloped.more = flat.more;
-        sloped.more_z = flat.more_z;
-        model line = {.cuts = ints + 3 * n, .count = 0};
-        k->unit = flat.unit;
-        double rho_, var_;
-        for (int i = 0; i < n; i++) k->y[i] = k->clean[i];
-        prefix(k);
-        residual_facts(k, line.cuts, 0, &rho_, &line.slope, &line.more_z, &var_);
-        for (int round = 0; round < TREND_ROUNDS; round++) {
-            if (solve(k, &line, cand, mark, spare) < 0) return -1;
-            if (fabs(line.more_z) < 0.7) break;
-            line.slope += line.more;
-        }
-        for (int round = 0; round < TREND_ROUNDS && fabs(sloped.more_z) > 0.7; round++) {
-            sloped.slope += sloped.more;
-            if (solve(k, &sloped, cand, mark, spare) < 0) return -1;
-        }
-        if (line.error / flat.unit + line.needed < (sloped.slope != 0 ? sloped.error / flat.unit + sloped.needed : INFINITY)) {
-            solve(k, &line, cand, mark, spare);
-            memcpy(sloped.cuts, line.cuts, line.count * sizeof(int));
-            int *keep = sloped.cuts;
-            sloped = line;
-            sloped.cuts = keep;
-        }
-        double unit = fmin(flat.unit, sloped.unit ? sloped.unit : flat.unit) * (1 + sloped.rho) / (1 - sloped.rho);
-        if (sloped.slope != 0 && sloped.error / unit + sloped.needed + TREND_PEN * k->set->line_margin < flat.error / unit + flat.needed)
-            best = &sloped;
-    }
-    if (best == &sloped) {
-        memcpy(out, spare, sloped.count * sizeof *out);
-        memcpy(flat.cuts, sloped.cuts, sloped.count * sizeof(int));
-    } else if (sloped.slope != 0) {
-        for (int i = 0; i < n; i++) k->y[i] = k->clean[i];
-        prefix(k);
-    }
-    k->rho = best->rho;
-    facts->rho = best->rho;
-    facts->slope = best->slope;
-    facts->noise_sd *= sqrt(best->unit);
-    k->unit = best->unit;
-    find_modes(k, raw, flat.cuts, best->count, facts);
-    return best->count;
-}
-
 /* values: the points in commit order; se: their standard errors on the same scale, or NULL. Writes the changes and the
- * levels between them (room for n / min_segment + 1 of each). Returns the number of changes, KW_NO_MEMORY, or
- * KW_BAD_POINT - i where point i (or its error) is not a finite number above zero (not negative). */
-enum { KW_NO_MEMORY = -1, KW_BAD_POINT = -2 };
-
-int kw_detect(const double *values, const double *se, int n, const kw_settings *set, kw_change *out,
-              kw_level *levels, kw_facts *facts) {
+ * levels between them (room for n / min_segment + 1 of each). Returns the number of changes, NO_MEMORY, or
+ * BAD_POINT - i where point i is not a finite number above zero or its error not finite and >= 0. */
+int kw_detect(const double *values, const double *se, int n, const kw_settings *set, kw_change *out, kw_level *levels,
+              kw_facts *facts) {
     for (int i = 0; i < n; i++)
-        if (!(values[i] > 0 && values[i] < INFINITY) || (se && !(se[i] >= 0 && se[i] < INFINITY))) return KW_BAD_POINT - i;
-    double *block = malloc((size_t)(10 * n + 36) * sizeof(double));
-    int *ints = malloc((size_t)(5 * n + 16) * sizeof(int));
-    char *mark = malloc((size_t)n + 1);
-    kw_change *spare = malloc((size_t)(n / set->min_segment + 1) * sizeof *spare);
-    if (!block || !ints || !mark || !spare) { free(block); free(ints); free(mark); free(spare); return KW_NO_MEMORY; }
-    work k = {.n = n, .set = set, .y = block, .w = block + n, .sw = block + 2 * n, .swy = block + 3 * n + 4,
-              .swyy = block + 4 * n + 8, .tmp = block + 5 * n + 12, .tmp2 = block + 6 * n + 16};
-    double *raw = block + 7 * n + 20, *relative = block + 8 * n + 24;
-    k.clean = block + 9 * n + 28;
-    for (int i = 0; i < n; i++) raw[i] = log(values[i]);
+        if (!(values[i] > 0 && values[i] < INFINITY) || (se && !(se[i] >= 0 && se[i] < INFINITY))) return BAD_POINT - i;
+    enum { ARRAYS = 11 };
+    size_t room = (size_t)n + 8, changes = n / set->min_segment + 1;
+    double *block = malloc(ARRAYS * room * sizeof *block + 4 * room * sizeof(int) + 3 * changes * sizeof(kw_change) + room);
+    if (!block) return NO_MEMORY;
+    work k = {.n = n, .set = set, .raw = block, .clean = block + room, .y = block + 2 * room, .w = block + 3 * room,
+              .sw = block + 4 * room, .swy = block + 5 * room, .swyy = block + 6 * room, .gains = block + 7 * room,
+              .tmp = block + 8 * room, .tmp2 = block + 9 * room};
+    double *relative = block + 10 * room;
+    kw_change *spare = (kw_change *)(block + ARRAYS * room);
+    int *ints = (int *)(spare + 3 * changes);
+    k.cand = ints;
+    k.mark = (char *)(ints + 4 * room);
+    model models[3] = {0};
+    for (int i = 0; i < 3; i++) { models[i].cuts = ints + (i + 1) * room; models[i].changes = spare + i * changes; }
+    for (int i = 0; i < n; i++) k.raw[i] = log(values[i]);
     if (se) for (int i = 0; i < n; i++) relative[i] = se[i] / values[i];
     memset(facts, 0, sizeof *facts);
-    double sd = n > 1 ? fmax(difference_sd(raw, n, k.tmp), set->sd_floor) : set->sd_floor;
-    pull_in_spikes(&k, raw, sd);
-    facts->se_slope = weigh_points(&k, se ? relative : 0, sd);
-    facts->noise_sd = sd;
-    memcpy(k.clean, k.y, n * sizeof(double));
-    int count = 0;
-    if (n >= 2 * set->min_segment) count = find_changes(&k, raw, ints, mark, out, spare, facts);
-    else { k.unit = 1; prefix(&k); }
-    if (count >= 0) measure_levels(&k, ints + n, count, levels);
-    free(block); free(ints); free(mark); free(spare);
+    int count = find(&k, se ? relative : NULL, models, out, levels, facts);
+    free(block);
     return count;
 }

@@ -21,7 +21,9 @@ SETTING_DOUBLES = (
     "gate",
     "scan",
     "min_effect",
-    "line_margin",
+    "min_sd",
+    "run_slack",
+    "trend_cost",
 )
 SETTING_INTS = ("min_segment", "reach")
 
@@ -69,7 +71,7 @@ class CFacts(ctypes.Structure):
             "rho",
             "slope",
             "slope_z",
-            "se_slope",
+            "se_share",
             "mode_gap",
             "mode_share",
             "mode_separation",

@@ -42,7 +42,9 @@ class DetectorSettings:
     gate: float = 14.0
     scan: float = 2.0
     min_effect: float = 0.002
-    line_margin: float = 5.0
+    min_sd: float = 0.75
+    run_slack: float = 0.5
+    trend_cost: float = 12.5
     min_segment: int = 3
     reach: int = 80
 

@@ -27,10 +27,9 @@ def found_in(series: Series, stop: int | None = None) -> list[int]:
     """Return the indices of the changes in the first `stop` points."""
     se = series.get("se")
     values = series["values"]
-    if stop is None:
-        found = detect(values, se=se)
-    else:
-        found = detect_tail(values[:stop], se=None if se is None else se[:stop])
+    part = slice(stop) if stop is not None else slice(None)
+    look = detect if stop is None else detect_tail
+    found = look(values[part], se=None if se is None else se[part])
     return [change.index for change in found.changes]
 
 
