@@ -22,6 +22,7 @@ typedef struct {
     double min_effect;  /* smallest step kept */
     double min_sd;      /* the same, in sd of one point */
     double run_slack;   /* how much the run test may fall short of the mean test on short sides */
+    double place_margin;/* a change must beat every place more than five points away by this much squared z */
     double trend_cost;  /* what a slope costs against steps, in squared z */
     int min_segment;    /* points */
     int reach;          /* points a side that the test looks at */
@@ -65,7 +66,7 @@ typedef struct {
     double *y, *w;            /* clean less the slope of the model at hand; weight = 1 / variance */
     double *sw, *swy, *swyy;  /* prefix sums */
     double *gains, *tmp, *tmp2;
-    int *cand;
+    int *cand, edges;
     char *mark;
     double rho, unit, dof;    /* of the model at hand */
 } work;
@@ -242,9 +243,9 @@ static int best_split(const work *k, int a, int b, double *top) {
 /* ---- 3 and 4: candidates and partition -------------------------------------------------------------------- */
 
 /* Intervals of shrinking length, half overlapping; the last of each length ends at the newest point. */
-static int candidates(const work *k, double inflation) {
+static void candidates(work *k) {
     int n = k->n, m = k->set->min_segment, count = 0;
-    double need = k->set->candidate_z * k->set->candidate_z * sqrt(inflation), gain;
+    double need = k->set->candidate_z * k->set->candidate_z, gain;
     memset(k->mark, 0, n);
     for (double length = n;; length *= 0.5) {
         int size = max_i((int)length, 2 * m), last = 0;
@@ -255,19 +256,18 @@ static int candidates(const work *k, double inflation) {
         }
         if (size == 2 * m) break;
     }
-    for (int t = 1; t < n; t++) if (k->mark[t]) k->cand[count++] = t;
-    return count;
+    k->cand[0] = 0;
+    for (int t = 1; t < n; t++) if (k->mark[t]) k->cand[++count] = t;
+    k->cand[count + 1] = n;
+    k->edges = count + 2;
 }
 
 /* f(j) = min over i of f(i) + cost(i, j) + penalty: exact over the candidates (Jackson et al. 2005). */
-static int partition(work *k, double inflation, int *cuts) {
-    int count = candidates(k, inflation), *edge = k->cand, from[count + 2], found = 0;
-    double penalty = k->set->penalty * log(k->n) * inflation, f[count + 2];
-    memmove(edge + 1, edge, count * sizeof(int));
-    edge[0] = 0;
-    edge[count + 1] = k->n;
+static int partition(const work *k, double penalty, int *cuts) {
+    int *edge = k->cand, last = k->edges - 1, from[k->edges], found = 0;
+    double f[k->edges];
     f[0] = -penalty;
-    for (int j = 1; j < count + 2; j++) {
+    for (int j = 1; j <= last; j++) {
         f[j] = INFINITY;
         from[j] = 0;
         for (int i = 0; i < j && edge[j] - edge[i] >= k->set->min_segment; i++) {
@@ -275,8 +275,8 @@ static int partition(work *k, double inflation, int *cuts) {
             if (v < f[j]) { f[j] = v; from[j] = i; }
         }
     }
-    for (int j = from[count + 1]; j > 0; j = from[j]) found++;
-    for (int j = from[count + 1], i = found; j > 0; j = from[j]) cuts[--i] = edge[j];
+    for (int j = from[last]; j > 0; j = from[j]) found++;
+    for (int j = from[last], i = found; j > 0; j = from[j]) cuts[--i] = edge[j];
     return found;
 }
 
@@ -361,10 +361,20 @@ static double run_z(const work *k, int a, int t, int b) {
     return sqrt(greater(0, twice - log(greater(1, twice)) - 0.5));
 }
 
+/* How much better t splits [a, b) than any place more than five points away: is the commit known? */
+static double place_margin(const work *k, int a, int t, int b) {
+    enum { NEAR = 5 };
+    double rest = INFINITY;
+    for (int u = a + k->set->min_segment; u <= b - k->set->min_segment; u++)
+        if (u < t - NEAR || u > t + NEAR) rest = lesser(rest, cost(k, a, u) + cost(k, u, b));
+    return rest - cost(k, a, t) - cost(k, t, b);
+}
+
 static double needed(const work *k, int h) { return k->set->gate + k->set->scan * log((double)k->n / h); }
 
 /* Test the change at t between its neighbours; returns z^2 over what is needed, below 1 = not a change. Welch's t with
- * side variances shrunk to the pool, or ranks where both sides are long enough; short sides must pass the run test. */
+ * side variances shrunk to the pool, or ranks where both sides are long enough; short sides must pass the run test; the
+ * step must matter and its place be known. */
 static double test(work *k, int a, int t, int b, kw_change *c) {
     enum { PRIOR = 10, RANKS = 8, LONG = 25 };
     const kw_settings *set = k->set;
@@ -381,7 +391,9 @@ static double test(work *k, int a, int t, int b, kw_change *c) {
     if (h >= RANKS) c->z = greater(c->z, rank_z(k, a, t, b) / sqrt(inflation_of(k->rho, h)));
     else if (max_i(nl, nr) >= LONG) c->z = lesser(c->z, run_z(k, a, t, b) + set->run_slack);
     double sd = sqrt(k->unit * (nl + nr) / (wl + wr)), small = lesser(step / set->min_effect, step / (set->min_sd * sd));
-    return lesser(c->z * c->z / needed(k, h), small);
+    double score = lesser(c->z * c->z / needed(k, h), small);
+    if (score >= 1 && place_margin(k, a, t, b) < set->place_margin * k->unit * inflation_of(k->rho, h)) score = 0.97;
+    return score;
 }
 
 static void test_all(work *k, model *m, double *score, int first, int last) {
@@ -412,13 +424,15 @@ static void eliminate(work *k, model *m) {
 /* Steps 3 to 5 with m->slope taken out. */
 static void solve(work *k, model *m) {
     prefix(k, m->slope);
-    m->tried = m->count = partition(k, 1, m->cuts);
+    double penalty = k->set->penalty * log(k->n);
+    candidates(k);
+    m->tried = m->count = partition(k, penalty, m->cuts);
     look_at_residuals(k, m);
     k->rho = m->rho;
     k->unit = m->unit;
     double inflation = m->unit * (1 + m->rho) / (1 - m->rho), first = m->more, first_z = m->more_z;
-    if (inflation < 0.95 || (m->count && inflation > 1.05)) m->count = partition(k, inflation, m->cuts);
-    k->dof = max_i(2, k->n - m->count - 1);
+    m->count = partition(k, penalty * inflation, m->cuts);
+    k->dof = max_i(3, k->n - m->count);
     if (m->tried || m->count) {
         eliminate(k, m);
         look_at_residuals(k, m);

@@ -23,6 +23,7 @@ SETTING_DOUBLES = (
     "min_effect",
     "min_sd",
     "run_slack",
+    "place_margin",
     "trend_cost",
 )
 SETTING_INTS = ("min_segment", "reach")

@@ -8,7 +8,7 @@ calls, so points that arrive late or out of order give the answer they would hav
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -24,6 +24,12 @@ DETECTOR_VERSION = 1
 TAIL_POINTS = 256
 """Points a tail call looks at: bounded work for one more point, whatever the length of the history."""
 
+SAME_ALARM_POINTS = 5
+"""A change this near a known one is the same change."""
+
+LATE_POINTS = 40
+"""A step that took more points than this to be seen is a slow finding, like a trend: listed, not alarmed."""
+
 NEW_POINTS = 5
 """Points of a new level that `smallest_detectable` supposes."""
 
@@ -38,12 +44,13 @@ class DetectorSettings:
     clip_sd: float = 4.5
     sd_floor: float = 1e-4
     candidate_z: float = 2.5
-    penalty: float = 4.0
-    gate: float = 14.0
-    scan: float = 2.0
+    penalty: float = 3.75
+    gate: float = 11.5
+    scan: float = 2.5
     min_effect: float = 0.002
     min_sd: float = 0.75
     run_slack: float = 0.5
+    place_margin: float = 1.5
     trend_cost: float = 12.5
     min_segment: int = 3
     reach: int = 80
@@ -52,8 +59,9 @@ class DetectorSettings:
         """Refuse settings under which the test means nothing."""
         if self.min_segment < 2 or self.reach < self.min_segment:
             raise ValueError("min_segment must be at least 2 and reach at least min_segment")
-        if min(self.clip_sd, self.sd_floor, self.penalty, self.gate) <= 0:
-            raise ValueError("clip_sd, sd_floor, penalty and gate must be positive")
+        positive = (self.clip_sd, self.sd_floor, self.penalty, self.gate, self.min_effect, self.min_sd)
+        if min(positive) <= 0:
+            raise ValueError("clip_sd, sd_floor, penalty, gate, min_effect and min_sd must be positive")
 
 
 DEFAULT = DetectorSettings()
@@ -251,6 +259,20 @@ def detect_tail(
         settings=settings,
     )
     return _shifted(tail, first) if first else tail
+
+
+def new_alarms(found: Detection, known: Iterable[int]) -> tuple[Change, ...]:
+    """Return the changes that somebody should hear of now: not known yet, and seen in time.
+
+    `known` are the indices alarmed before. A false step through a trend or correlated noise typically lies far back
+    when it first passes the test; a true one of two sd or more is seen within twenty points.
+    """
+    seen = list(known)
+    return tuple(
+        change
+        for change in found.changes
+        if found.n - change.index <= LATE_POINTS and all(abs(change.index - i) > SAME_ALARM_POINTS for i in seen)
+    )
 
 
 def _shifted(found: Detection, by: int) -> Detection:

@@ -15,34 +15,30 @@ from typing import Any
 
 import click
 
-from service.stats.changepoint import detect, detect_tail
-
-SAME_ALARM = 5
-"""An index this near an earlier alarm is the same alarm."""
+from service.stats.changepoint import Detection, detect, detect_tail, new_alarms
 
 Series = dict[str, Any]
 
 
-def found_in(series: Series, stop: int | None = None) -> list[int]:
-    """Return the indices of the changes in the first `stop` points."""
+def look(series: Series, stop: int | None = None) -> Detection:
+    """Detect in the whole series, or in the tail of its first `stop` points."""
     se = series.get("se")
     values = series["values"]
-    part = slice(stop) if stop is not None else slice(None)
-    look = detect if stop is None else detect_tail
-    found = look(values[part], se=None if se is None else se[part])
-    return [change.index for change in found.changes]
+    if stop is None:
+        return detect(values, se=se)
+    return detect_tail(values[:stop], se=None if se is None else se[:stop])
 
 
 def batch(series: list[Series]) -> dict[str, Any]:
     """Every series once, whole."""
     if series:
-        found_in(series[0])  # loads the library outside the clock
+        look(series[0])  # loads the library outside the clock
     changes, seconds = {}, {}
     for one in series:
         start = time.process_time()
-        found = found_in(one)
+        found = look(one)
         seconds[one["id"]] = time.process_time() - start
-        changes[one["id"]] = found
+        changes[one["id"]] = [change.index for change in found.changes]
     return {"changes": changes, "seconds": seconds}
 
 
@@ -50,13 +46,12 @@ def online(series: list[Series]) -> dict[str, Any]:
     """Every series fed one commit at a time; what the history already shows is no new alarm."""
     alarms = {}
     for one in series:
-        seen = found_in(one, one["watch"])
+        known = [change.index for change in look(one, one["watch"]).changes]
         rows = []
         for stop in range(one["watch"] + 1, len(one["values"]) + 1):
-            for index in found_in(one, stop):
-                if all(abs(index - known) > SAME_ALARM for known in seen):
-                    seen.append(index)
-                    rows.append([index, stop - 1])
+            for change in new_alarms(look(one, stop), known):
+                known.append(change.index)
+                rows.append([change.index, stop - 1])
         alarms[one["id"]] = rows
     return {"alarms": alarms}
 
@@ -65,11 +60,11 @@ def increment(series: list[Series]) -> dict[str, Any]:
     """Measure what taking in each of the points from `watch` on costs."""
     seconds = {}
     for one in series:
-        found_in(one, one["watch"])
+        look(one, one["watch"])
         cost = []
         for stop in range(one["watch"] + 1, len(one["values"]) + 1):
             start = time.process_time()
-            found_in(one, stop)
+            look(one, stop)
             cost.append(time.process_time() - start)
         seconds[one["id"]] = cost
     return {"seconds": seconds}
