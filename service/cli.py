@@ -12,7 +12,7 @@ import click
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module:attribute, short help)
-    "detect": ("service.stats.detect_cli:detect", "Find change points in series given as JSON."),
+    "detect": ("service.stats.detect_cli:main", "Find change points in series given as JSON."),
     "bisect-policy": ("service.stats.bisect_cli:bisect_policy", "Choose bisection probes over JSON lines."),
     "up": ("service.local.cli:up", "Start the whole service on this machine."),
     "demo": ("service.local.cli:demo", "Show the whole path on a planted history."),
