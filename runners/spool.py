@@ -22,6 +22,7 @@ from runners.client import ReportOutcome, ServiceAwayError, ServiceRefusedError,
 from service.contract import FailureKind, FailureStage, RunFailure, RunReport
 
 REASON_CHARS = 500
+_UNSTORABLE = {HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.REQUEST_ENTITY_TOO_LARGE}
 _log = structlog.get_logger()
 
 
@@ -107,7 +108,7 @@ class Spool:
             refused = load_report(report.path.read_bytes())
         except ValueError:
             return False
-        if error.status != HTTPStatus.UNPROCESSABLE_ENTITY or not (refused.measurements or refused.commit_failures):
+        if error.status not in _UNSTORABLE or not (refused.measurements or refused.commit_failures):
             return False
         reason = f"the service could not store the report: {error.detail}"[:REASON_CHARS]
         failure = RunFailure(FailureStage.MEASURE, FailureKind.BUG, reason)

@@ -49,7 +49,8 @@ def lock_in(spec: Spec, drop_to_uid: int | None, facts: dict[str, str]) -> NoRet
         os.chdir(spec.working_dir)
         _limit(spec)
         facts["user"] = _become(drop_to_uid)
-        facts["files"], facts["sockets"] = _landlock(spec), _seccomp()
+        modes = seccomp.Modes.FREE if facts.get("read_only_root") == "yes" else seccomp.Modes.FIXED
+        facts["files"], facts["sockets"] = _landlock(spec), _seccomp(modes)
         linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user clears it
         os.write(status_fd, (json.dumps({"facts": facts}) + "\n").encode())
         os.execve(spec.command[0], list(spec.command), spec.environment)  # noqa: S606 - a list, and no shell
@@ -121,9 +122,9 @@ def _landlock(spec: Spec) -> str:
     return f"landlock {version}"
 
 
-def _seccomp() -> str:
+def _seccomp(modes: seccomp.Modes) -> str:
     try:
-        seccomp.restrict()
+        seccomp.restrict(modes)
     except OSError as error:
         return f"open ({error})"
     return "seccomp"

@@ -12,6 +12,7 @@ import errno
 import platform
 import struct
 import sys
+from enum import StrEnum
 
 from runners.confine import linux
 
@@ -35,6 +36,11 @@ _FORBIDDEN: dict[str, tuple[int, ...]] = {
     "x86_64": (101, 310, 311, 272, 308, 165, 166, 155, 161, 248, 249, 250, 321, 323, 298, 304, 175, 313, 246),
     "aarch64": (117, 270, 271, 97, 268, 40, 39, 41, 51, 217, 218, 219, 280, 282, 241, 265, 105, 273, 104),
 }
+# chmod, chown and their kin: Landlock does not govern them, a read-only file system does.
+_MODES: dict[str, tuple[int, ...]] = {
+    "x86_64": (90, 91, 268, 452, 92, 93, 94, 260),
+    "aarch64": (52, 53, 452, 54, 55),
+}
 _FORBIDDEN_EVERYWHERE = (425, 426, 427, 428, 429, 430, 431, 432, 433, 442)
 
 
@@ -42,7 +48,7 @@ def _step(code: int, value: int, *, if_true: int = 0, if_false: int = 0) -> byte
     return struct.pack("=HBBI", code, if_true, if_false, value)
 
 
-def _program(machine: str) -> bytes:
+def _program(machine: str, forbidden: tuple[int, ...]) -> bytes:
     steps = [
         _step(_LOAD, _ARCH),
         _step(_JUMP_EQ, _ARCHES[machine], if_true=1),
@@ -51,7 +57,7 @@ def _program(machine: str) -> bytes:
     ]
     if machine == "x86_64":
         steps += [_step(_JUMP_GE, _X32, if_false=1), _step(_RETURN, _ERRNO | errno.ENOSYS)]
-    for number in (*_FORBIDDEN[machine], *_FORBIDDEN_EVERYWHERE):
+    for number in forbidden:
         steps += [_step(_JUMP_EQ, number, if_false=1), _step(_RETURN, _ERRNO | errno.EPERM)]
     steps += [_step(_JUMP_EQ, _CONNECT[machine], if_false=1), _step(_RETURN, _ERRNO | errno.EACCES)]
     steps += [
@@ -68,12 +74,20 @@ class _Filter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
 
 
-def restrict() -> None:
+class Modes(StrEnum):
+    """Whether the modes and owners of files may be changed."""
+
+    FREE = "free"
+    FIXED = "fixed"  # where the file system is not read-only
+
+
+def restrict(modes: Modes = Modes.FREE) -> None:
     """Install the filter on this process and its descendants; needs no_new_privs. OSError where it cannot."""
     machine = platform.machine()
     if machine not in _ARCHES:
         raise OSError(f"no system call table for {machine}")
-    program = _program(machine)
+    fixed = _MODES[machine] if modes is Modes.FIXED else ()
+    program = _program(machine, (*_FORBIDDEN[machine], *_FORBIDDEN_EVERYWHERE, *fixed))
     linux.prctl(
         linux.PR_SET_SECCOMP,
         _SECCOMP_MODE_FILTER,
