@@ -102,7 +102,7 @@ def finish_deliveries(parts: Services) -> None:
     with parts.sessions() as session:
         found = repositories.unhandled(session, received_before=parts.clock() - timedelta(seconds=UNHANDLED_AFTER_S))
     for delivery_id in found:
-        handle_delivery(parts, delivery_id=delivery_id)
+        parts.bell.later("service.handle_delivery", {"delivery_id": delivery_id})
 
 
 def finish_reports(parts: Services) -> None:

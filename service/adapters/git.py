@@ -22,8 +22,8 @@ FETCH_TIMEOUT_S = 600.0
 READ_TIMEOUT_S = 120.0
 PROTOCOLS = "file:git:http:https:ssh"  # not ext::, which runs commands
 FETCH_SPEC = "+refs/heads/*:refs/heads/*"
-SEPARATOR = "\x1f"
-COMMIT_FORMAT = SEPARATOR.join(("%H", "%P", "%an", "%ae", "%ct", "%s"))
+COMMIT_FORMAT = "%H%n%P%n%an%n%ae%n%ct%n%s"  # none of these can hold a line break
+LAST_MOMENT_S = 253_402_300_799  # the end of the year 9999: a date may be forged, and must not stop a push
 
 
 class GitMirrors:
@@ -145,7 +145,18 @@ class GitCommandMirror:
     def _run(
         self, *arguments: str, stdin: str | None = None, timeout_s: float = READ_TIMEOUT_S
     ) -> subprocess.CompletedProcess[bytes]:
-        command = ["git", "-c", "core.hooksPath=/dev/null", "-c", "safe.directory=*", "-C", str(self._path), *arguments]
+        command = [
+            "git",
+            "-c",
+            "core.hooksPath=/dev/null",
+            "-c",
+            "safe.directory=*",
+            "-c",
+            "log.showSignature=false",
+            "-C",
+            str(self._path),
+            *arguments,
+        ]
         try:
             return subprocess.run(
                 command,
@@ -200,15 +211,15 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _parse_commit(line: str) -> CommitFacts:
-    sha, parents, author, email, committed_at, subject = line.strip("\n").split(SEPARATOR, 5)
+def _parse_commit(text: str) -> CommitFacts:
+    sha, parents, author, email, committed_at, subject = text.lstrip("\n").split("\n", 5)
     return CommitFacts(
         sha=sha,
         parents=tuple(parents.split()),
         author=author,
         author_email=email,
-        subject=subject,
-        committed_at=datetime.fromtimestamp(int(committed_at), tz=UTC),
+        subject=subject.rstrip("\n"),
+        committed_at=datetime.fromtimestamp(min(max(int(committed_at), 0), LAST_MOMENT_S), tz=UTC),
     )
 
 

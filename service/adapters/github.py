@@ -15,6 +15,7 @@ SIGNATURE_HEADER = "X-Hub-Signature-256"
 DELIVERY_HEADER = "X-GitHub-Delivery"
 EVENT_HEADER = "X-GitHub-Event"
 
+NO_CONTROLS = r"^[^\x00-\x1f]*$"
 Model = TypeVar("Model", bound=BaseModel)
 Sha = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})$")]
 
@@ -27,7 +28,7 @@ class RepositoryPayload(BaseModel):
     """The part of `repository` that we read."""
 
     model_config = ConfigDict(extra="ignore")
-    full_name: str = Field(min_length=1, max_length=300)
+    full_name: str = Field(min_length=1, max_length=300, pattern=NO_CONTROLS)
 
 
 class Envelope(BaseModel):
@@ -40,7 +41,7 @@ class Envelope(BaseModel):
 class PushPayload(Envelope):
     """What we read of a push."""
 
-    ref: str = Field(min_length=1, max_length=1024)
+    ref: str = Field(min_length=1, max_length=1024, pattern=NO_CONTROLS)
     before: Sha
     after: Sha
     forced: bool = False

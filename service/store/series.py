@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, tuple_, update
+from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -64,7 +64,7 @@ def benchmark_ids(
     found = session.execute(
         select(Benchmark.name, Benchmark.version, Benchmark.id).where(
             Benchmark.repository_id == repository_id,
-            tuple_(Benchmark.name, Benchmark.version).in_([(key.name, key.version) for key in wanted]),
+            Benchmark.name.in_(sorted({key.name for key in wanted})),
         )
     )
     return {BenchmarkKey(name, version): row_id for name, version, row_id in found}
@@ -90,7 +90,7 @@ def workload_ids(
     session.execute(statement, rows)
     found = session.execute(
         select(Workload.benchmark_id, Workload.key, Workload.id).where(
-            tuple_(Workload.benchmark_id, Workload.key).in_(list(wanted))
+            Workload.benchmark_id.in_(sorted({owner for owner, _ in wanted}))
         )
     )
     return {(owner, key): row_id for owner, key, row_id in found}

@@ -138,7 +138,7 @@ def place_line(session: Session, *, repository: Repository, mirror: GitMirror) -
     the end of the stored line is tried first (an ordinary push), else the fork is found by bisection (a force push).
     Commits that fell off keep their rows and measurements but lose their position.
     """
-    session.execute(select(func.pg_advisory_xact_lock(text(str(PUSH_LOCK)), repository.id % 2**31)))
+    _one_at_a_time(session, repository)
     tip = mirror.branch_tip(repository.default_branch)
     if tip is None:
         return None
@@ -247,6 +247,11 @@ def _why_skip(session: Session, *, repository: Repository, commit: GitCommit, po
     return reason_to_skip(commit.sha, trees=trees, measured_before=measured.sha if measured else None)
 
 
+def _one_at_a_time(session: Session, repository: Repository) -> None:
+    """Hold off other intakes of this repository until this transaction ends."""
+    session.execute(select(func.pg_advisory_xact_lock(text(str(PUSH_LOCK)), repository.id % 2**31)))
+
+
 def _on_line(session: Session, *, repository: Repository, sha: str) -> bool:
     commit = commits.by_sha(session, repository_id=repository.id, sha=sha)
     return commit is not None and commit.position is not None
@@ -256,6 +261,7 @@ def _record_branch(
     session: Session, *, repository: Repository, delivery: WebhookDelivery, mirror: GitMirror, branch: str
 ) -> Handled:
     """Commits of another branch are written down; nothing is measured for them yet."""
+    _one_at_a_time(session, repository)
     after = delivery.after_sha or NO_COMMIT
     if not mirror.contains(after):
         return Handled(note=f"branch {branch}: {after[:12]} is gone")
