@@ -14,4 +14,8 @@ def open_device(kind: str, *, state_dir: Path, cpu: int | None = None) -> Device
         from runners.device.cpu.device import CpuDevice
 
         return CpuDevice(state_dir=state_dir, cpu=cpu)
+    if kind == "cuda":
+        from runners.device.cuda.device import open_cuda
+
+        return open_cuda(state_dir=state_dir)
     raise DeviceError(f"there is no kind of device {kind!r}: use cpu or cuda")

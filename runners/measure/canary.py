@@ -11,11 +11,12 @@ from __future__ import annotations
 import statistics
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from runners.measure.timer import CpuTimer, LaunchTimer
 
 SIDE = 192
+CANARY_FLOPS = 2.0 * SIDE**3
 REPETITIONS = 12
 COPY_BYTES = 8 << 20
 COPY_REPETITIONS = 5
@@ -28,6 +29,16 @@ class CanaryFrame:
 
     wall_s: float
     cpu_s: float
+
+
+class Canary(Protocol):
+    """Fixed work that shows how fast the device is."""
+
+    def frame(self) -> CanaryFrame:
+        """The compute canary that frames every block."""
+
+    def copy_frame(self) -> CanaryFrame:
+        """The health canary of memory."""
 
 
 class CpuCanary:

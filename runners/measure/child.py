@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from runners.measure.canary import CpuCanary
+from runners.measure.canary import Canary, CpuCanary
 from runners.measure.houses import House, ModuleHouse, NotMeasurableError, Prepared, SuiteHouse
 from runners.measure.protocol import WarmUp, warm_up
 from runners.measure.timer import CpuTimer, LaunchTimer, inner_launches
@@ -34,7 +34,8 @@ class Server:
 
     def __init__(self, timer: LaunchTimer) -> None:
         self._timer = timer
-        self._canary: CpuCanary | None = None
+        self._canary: Canary | None = None
+        self._inner_launches = inner_launches
         self._house: House | None = None
         self._prepared: dict[str, Prepared] = {}
         self._operations: dict[str, Callable[[Message], Message]] = {
@@ -69,7 +70,14 @@ class Server:
             self._house = ModuleHouse(Path(message["module"]), message["kernel"], float(message["slow_pct"]))
         else:
             self._house = SuiteHouse(Path(message["suite_dir"]), Path(message["build_dir"]))
-        self._canary = CpuCanary(self._timer)
+        if message["device"] == "cuda":
+            from runners.device.cuda.cupy_events import CupyEvents, GpuCanary
+            from runners.device.cuda.timer import CudaTimer, launches_per_sample
+
+            timer = CudaTimer(CupyEvents())
+            self._timer, self._canary, self._inner_launches = timer, GpuCanary(timer), launches_per_sample
+        else:
+            self._canary = CpuCanary(self._timer)
         return {"pid": os.getpid(), "python": sys.version.split()[0]}
 
     def _discover(self, message: Message) -> Message:
@@ -110,7 +118,7 @@ class Server:
         switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
         prepared.run()
         launches = self._timer.time_launches(
-            prepared.run, count=message["launches"], inner=inner_launches(prepared.launch_s)
+            prepared.run, count=message["launches"], inner=self._inner_launches(prepared.launch_s)
         )
         switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switches
         reply: Message = {"wall_s": launches.wall_s, "cpu_s": launches.cpu_s, "involuntary_switches": switches}
@@ -132,7 +140,7 @@ class Server:
             raise NotMeasurableError("bug", "the first request must be hello")
         return self._house
 
-    def _need_canary(self) -> CpuCanary:
+    def _need_canary(self) -> Canary:
         if self._canary is None:
             raise NotMeasurableError("bug", "the first request must be hello")
         return self._canary

@@ -161,7 +161,7 @@ def _inspect(
     tier: str,
 ) -> _Side:
     """Build one subject and read its machine code, in a process of its own."""
-    team = Team([subject], spawn=spawn, device=device, params=params, clock=clock)
+    team = Team([subject], process=0, spawn=spawn, device=device, params=params, clock=clock)
     try:
         described = {d["workload"]: d for d in team.discover(subject.sha, tier) if wanted(d["workload"])}
         unbuilt = team.build(subject.sha, tuple(described))

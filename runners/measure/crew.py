@@ -74,6 +74,7 @@ class Crew:
         self._workloads = workloads
         self._tier = tier
         self._built = False
+        self._teams = 0
         self._executor = ThreadPoolExecutor(max_workers=1) if device.prepares_beside else None
         self._next: Future[Team | None] | None = None
 
@@ -104,9 +105,17 @@ class Crew:
             subjects = [s for s in self._subjects if s.sha not in self.ledger.broken]
             if not subjects:
                 return None
-            team = Team(subjects, spawn=self._spawn, device=self._device, params=self._params, clock=self._clock)
+            team = Team(
+                subjects,
+                process=self._teams,
+                spawn=self._spawn,
+                device=self._device,
+                params=self._params,
+                clock=self._clock,
+            )
             try:
                 if self._bring(team):
+                    self._teams += 1
                     return team
                 team.close()
                 return None  # noqa: TRY300 - both answers belong together

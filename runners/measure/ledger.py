@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from runners.measure.canary import CANARY_FLOPS
 from runners.measure.protocol import MIN_PROCESSES, Figure, Flag, enough, history_figure
 from service.contract import MeasurementReport, MeasurementStatus, ProtocolParams, RunFailure, SampleBlock
+
+RATE_LIMIT = 4.0  # times the canary's float32 rate per core; half precision only doubles it
 
 _STATUS_BY_KIND = {
     "wrong_result": MeasurementStatus.WRONG_RESULT,
     "skipped": MeasurementStatus.SKIPPED,
+    "too_noisy": MeasurementStatus.TOO_NOISY,
     "timed_out": MeasurementStatus.TIMED_OUT,
 }
 
@@ -52,6 +56,13 @@ class Entry:
         """The history point from the blocks so far."""
         return history_figure(self.blocks, threads=self.threads, reference_s=reference_s)
 
+    def _faster_than_possible(self, value_s: float, reference_s: float) -> bool:
+        """Whether a CPU kernel claims several times the rate of the canary, which runs near the core's peak."""
+        if self.described["device"] != "cpu":
+            return False
+        rate, canary_rate = self.described["flops"] / value_s, CANARY_FLOPS / reference_s
+        return bool(rate > RATE_LIMIT * canary_rate * self.threads)
+
     def report(self, reference_s: float) -> MeasurementReport:
         """The contract's record: all samples, and the figure when the status is OK."""
         figure = None if self.failed else self.figure(reference_s)
@@ -60,6 +71,8 @@ class Entry:
             status = MeasurementStatus.TOO_NOISY
             error = "no block carried usable times" if self.blocks else "the time ran out before its first block"
         flags = self.flags | set(figure.flags if figure else ())
+        if figure is not None and self._faster_than_possible(figure.value_s, reference_s):
+            flags.add(Flag.IMPLAUSIBLE)
         described = self.described
         return MeasurementReport(
             sha=self.sha,
@@ -100,6 +113,11 @@ class Ledger:
     def reportable(self) -> list[Entry]:
         """All workloads of commits that are not broken."""
         return [e for sha, by_key in self.entries.items() if sha not in self.broken for e in by_key.values()]
+
+    def spoil(self, reason: str) -> None:
+        """No workload of this session carries a figure."""
+        for entry in self.measurable():
+            entry.fail("too_noisy", reason)
 
     def drop_blocks_of(self, process: int) -> None:
         """Forget a replicate that did not end well, so that it can be repeated."""

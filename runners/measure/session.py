@@ -23,7 +23,7 @@ from runners.measure.crew import ATTEMPTS_MAX, Crew, WorkloadDiedError, blaming
 from runners.measure.ledger import Entry, HalfWidthStopping, Stopping
 from runners.measure.protocol import Flag, drifts
 from runners.measure.team import AnySubject, ChildHandle, Spawn, Subject, Team
-from service.contract import CommitFailure, FailureKind, MeasurementReport, ProtocolParams
+from service.contract import CommitFailure, EnvironmentReport, FailureKind, MeasurementReport, ProtocolParams
 
 __all__ = ["ChildHandle", "HoldLostError", "SessionResult", "Spawn", "Subject", "measure_commits"]
 
@@ -46,6 +46,7 @@ class SessionResult:
     canary_wall_s: float | None
     canary_cpu_s: float | None
     copy_canary_s: float | None
+    environment: EnvironmentReport
     canary_reference_s: float
     device_s: float
     processes: int
@@ -88,13 +89,17 @@ def measure_commits(
         stopping=stopping or HalfWidthStopping(params, reference_s),
     )
     with device.taken():
+        before = device.environment(reference_s)
         started_s = clock()
         try:
             processes = session.run()
         finally:
             crew.close()
         device_s = clock() - started_s
-    return session.result(device_s, processes)
+        after = device.environment(reference_s)
+    if before.comparable_key != after.comparable_key:
+        crew.ledger.spoil("the environment changed while it was measured: its key is another than at the start")
+    return session.result(device_s, processes, after)
 
 
 class _Session:
@@ -210,7 +215,7 @@ class _Session:
                     entry.static.update(found)
                     self._canaries.copy_s.append(team.copy_canary(entry.sha))
 
-    def result(self, device_s: float, processes: int) -> SessionResult:
+    def result(self, device_s: float, processes: int, environment: EnvironmentReport) -> SessionResult:
         """Turn the ledger into reports."""
         measurements = tuple(entry.report(self._reference_s) for entry in self._ledger.reportable())
         if drifts([math.log(t) for t in self._canaries.cpu_s if t > 0]):
@@ -223,6 +228,7 @@ class _Session:
             canary_wall_s=_median(self._canaries.wall_s),
             canary_cpu_s=_median(self._canaries.cpu_s),
             copy_canary_s=_median(self._canaries.copy_s),
+            environment=environment,
             canary_reference_s=self._reference_s,
             device_s=device_s,
             processes=processes,

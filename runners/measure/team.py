@@ -90,13 +90,14 @@ class Team:
         self,
         subjects: Sequence[AnySubject],
         *,
+        process: int,
         spawn: Spawn,
         device: Device,
         params: ProtocolParams,
         clock: Callable[[], float],
     ) -> None:
         self.subjects = list(subjects)
-        self.process = 0
+        self.process = process
         self._spawn = spawn
         self._device = device
         self._params = params
@@ -194,7 +195,7 @@ class Team:
         if sha not in self._children:
             subject = next(s for s in self.subjects if s.sha == sha)
             self._children[sha] = self._spawn(subject, self.process)
-            self._whole(sha, subject.hello(), FailureStage.DISCOVER, HELLO_TIMEOUT_S)
+            self._whole(sha, {**subject.hello(), "device": self._device.kind}, FailureStage.DISCOVER, HELLO_TIMEOUT_S)
         return self._children[sha]
 
     def _whole(self, sha: str, message: dict[str, Any], stage: FailureStage, timeout_s: float) -> dict[str, Any]:

@@ -6,9 +6,9 @@ its device. Both answer the same Protocol, so the child and every fault test use
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter_ns, thread_time_ns
 from typing import Protocol
 
 SAMPLE_MIN_S = 50e-6  # a sample this long is 100x the cost of reading both clocks
@@ -30,11 +30,14 @@ class LaunchTimer(Protocol):
 
 
 class CpuTimer:
-    """Wall and thread-CPU clocks of the operating system."""
+    """Wall and thread-CPU clocks of the operating system, bound before any kernel could replace them."""
+
+    def __init__(self) -> None:
+        self._wall_clock, self._cpu_clock = perf_counter_ns, thread_time_ns
 
     def time_launches(self, run: Callable[[], object], *, count: int, inner: int) -> Launches:
         """Read both clocks close around each sample; the CPU clock sits inside, so it never exceeds the wall clock."""
-        wall_clock, cpu_clock = time.perf_counter_ns, time.thread_time_ns
+        wall_clock, cpu_clock = self._wall_clock, self._cpu_clock
         wall, cpu = [], []
         for _ in range(count):
             wall_start, cpu_start = wall_clock(), cpu_clock()
