@@ -22,6 +22,7 @@ class RunReason(StrEnum):
     BISECTION = "bisection"
     BACKFILL = "backfill"
     CONFIRM = "confirm"
+    VERIFY = "verify"
     MANUAL = "manual"
 
 

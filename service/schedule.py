@@ -18,6 +18,7 @@ EVERY_S: dict[str, float] = {
     "service.finish_deliveries": 30.0,
     "service.finish_reports": 30.0,
     "service.deliver_outbox": 15.0,
+    "service.expire_acceptances": 600.0,
 }
 NIGHTLY_HOUR_UTC = 2
 

@@ -10,7 +10,7 @@ import structlog
 from celery import Celery
 
 from service.store import repositories, runs
-from service.usecases import alert, dispatch, intake, nightly
+from service.usecases import alert, dispatch, intake, life, nightly
 from service.usecases.aftermath import Aftermath
 from service.usecases.policy import DetectionPolicy
 from service.usecases.ports import MirrorError
@@ -42,6 +42,7 @@ def register(app: Celery, services: Callable[[], Services]) -> None:
     task("service.finish_reports", finish_reports)
     task(DELIVER_TASK, deliver_outbox)
     task("service.nightly", order_nightly)
+    task("service.expire_acceptances", expire_acceptances)
 
 
 def handle_delivery(parts: Services, *, delivery_id: int) -> None:
@@ -111,6 +112,13 @@ def finish_reports(parts: Services) -> None:
         found = runs.unanalysed(session, finished_before=parts.clock() - timedelta(seconds=UNANALYSED_AFTER_S))
     for run_id in found:
         parts.bell.later("service.after_report", {"run_id": run_id})
+
+
+def expire_acceptances(parts: Services) -> None:
+    """Open the regressions whose acceptance has run out."""
+    with parts.sessions.begin() as session:
+        aftermath = life.expire(session, now=parts.clock())
+    follow_up(parts, aftermath)
 
 
 def deliver_outbox(parts: Services) -> None:

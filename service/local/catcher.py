@@ -72,7 +72,8 @@ class MessageStore:
     ) -> CaughtMessage:
         """Write one message so that it survives a power cut; the first one is returned if its key has come before."""
         with self._lock:
-            if (known := self._numbers_by_key.get((kind, to, key))) is not None and (first := self.get(known)):
+            known = self._numbers_by_key.get((kind, to, key)) if key else None
+            if known is not None and (first := self.get(known)):
                 return first
             message = CaughtMessage(
                 number=next(self._numbers),

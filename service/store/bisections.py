@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -66,6 +67,24 @@ def running(session: Session) -> Sequence[int]:
     return session.scalars(
         select(Bisection.id).where(Bisection.state == BisectionState.RUNNING).order_by(Bisection.id)
     ).all()
+
+
+def running_of(session: Session, *, regression_id: int) -> Sequence[int]:
+    """Return the ids of the searches of one regression that are not over."""
+    return session.scalars(
+        select(Bisection.id).where(
+            Bisection.regression_id == regression_id,
+            Bisection.state.in_([BisectionState.RUNNING, BisectionState.PAUSED]),
+        )
+    ).all()
+
+
+def cancel(session: Session, *, bisection_id: int, now: datetime) -> None:
+    """Stop asking for probes; what was measured stays."""
+    bisection = session.get_one(Bisection, bisection_id, with_for_update=True)
+    if bisection.state in {BisectionState.RUNNING, BisectionState.PAUSED}:
+        bisection.state = BisectionState.CANCELLED
+        bisection.finished_at = now
 
 
 def commit_ids(session: Session, *, repository_id: int, shas: Sequence[str]) -> dict[str, int]:

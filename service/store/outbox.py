@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import and_, func, or_, select, update
+from sqlalchemy import and_, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -20,16 +20,6 @@ def channels_of(session: Session, *, repository_id: int) -> Sequence[Channel]:
     return session.scalars(
         select(Channel).where(Channel.repository_id == repository_id, Channel.enabled).order_by(Channel.id)
     ).all()
-
-
-def occurrence_of(session: Session, *, regression_id: int) -> int:
-    """Return which life of the regression this is: one more than its re-openings so far."""
-    reopened = session.scalar(
-        select(func.max(Notification.occurrence)).where(
-            Notification.regression_id == regression_id, Notification.event == NotificationEvent.REOPENED
-        )
-    )
-    return int(reopened or 1)
 
 
 def insert_notification(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session, undefer
 
 from service.contract import MeasurementStatus
@@ -132,6 +132,34 @@ def note_verdict(
     )
 
 
+def set_verdict(session: Session, *, series_id: int, verdict: str, reason: str, now: datetime) -> None:
+    """Replace the last word on a series; the facts of the detector stay."""
+    session.execute(
+        update(Series).where(Series.id == series_id).values(verdict=verdict, verdict_reason=reason, detected_at=now)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmationCost:
+    """How long a proof took: first-parent commits that came meanwhile, and device-seconds."""
+
+    commits: int
+    device_s: float
+
+
+def confirmation_cost(session: Session, *, run: Run) -> ConfirmationCost:
+    """Return what it cost to prove what `run`, an interleaved re-run, has proved; earlier attempts count."""
+    prefix = run.dedupe_key.rsplit(":", 1)[0]
+    device_s = session.scalar(
+        select(func.sum(Run.device_s)).where(
+            Run.repository_id == run.repository_id, Run.commit_id == run.commit_id, Run.dedupe_key.startswith(prefix)
+        )
+    )
+    here = session.get_one(GitCommit, run.commit_id).position or 0
+    newest = session.scalar(select(func.max(GitCommit.position)).where(GitCommit.repository_id == run.repository_id))
+    return ConfirmationCost(commits=max((newest or here) - here, 0), device_s=float(device_s or 0.0))
+
+
 def figures_of(session: Session, *, series_ids: Collection[int], since_position: int = 0) -> dict[int, list[Figure]]:
     """Return the good figures of several series in one query, from `since_position` on, on the first-parent line."""
     rows = session.execute(
@@ -144,7 +172,9 @@ def figures_of(session: Session, *, series_ids: Collection[int], since_position:
             Measurement.run_id,
         )
         .join(GitCommit, GitCommit.id == Measurement.commit_id)
+        .join(Run, Run.id == Measurement.run_id)
         .where(
+            Run.retracted_at.is_(None),
             Measurement.series_id.in_(series_ids),
             Measurement.status == MeasurementStatus.OK,
             Measurement.value_s.is_not(None),
@@ -179,7 +209,7 @@ def raw_measurements(session: Session, *, run_ids: Collection[int]) -> list[RawM
         .join(Series, Series.id == Measurement.series_id)
         .join(Workload, Workload.id == Series.workload_id)
         .join(Benchmark, Benchmark.id == Workload.benchmark_id)
-        .where(Measurement.run_id.in_(run_ids))
+        .where(Measurement.run_id.in_(run_ids), Run.retracted_at.is_(None))
         .order_by(Measurement.run_id, Measurement.series_id, Measurement.commit_id)
     )
     return [

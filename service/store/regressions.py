@@ -111,7 +111,8 @@ def insert_regression(session: Session, **values: object) -> Regression:
     """Insert a regression, or return the one that already has this range and direction."""
     session.execute(insert(Regression).values(**values).on_conflict_do_nothing())
     keys = ("repository_id", "direction", "good_commit_id", "bad_commit_id")
-    return session.scalars(select(Regression).filter_by(**{key: values[key] for key in keys})).one()
+    same = {key: values[key] for key in keys}
+    return session.scalars(select(Regression).filter_by(**same, part=values.get("part", 0))).one()
 
 
 def regression_of_range(
@@ -120,16 +121,31 @@ def regression_of_range(
     """Return the regression of exactly this range and direction, if there is one."""
     return session.scalars(
         select(Regression).filter_by(
-            repository_id=repository_id, direction=direction, good_commit_id=good_id, bad_commit_id=bad_id
+            repository_id=repository_id, direction=direction, good_commit_id=good_id, bad_commit_id=bad_id, part=0
         )
     ).first()
 
 
 def changes_in(session: Session, *, regression_id: int) -> Sequence[ChangePoint]:
-    """Return the confirmed change points of a regression, the clearest first."""
+    """Return the change points of a regression's present life, the clearest first.
+
+    Those that were taken back, or belong to a range it had before it came back, are left out.
+    """
+    good, bad = aliased(GitCommit), aliased(GitCommit)
+    range_good, range_bad = aliased(GitCommit), aliased(GitCommit)
     return session.scalars(
         select(ChangePoint)
-        .where(ChangePoint.regression_id == regression_id)
+        .join(Regression, Regression.id == ChangePoint.regression_id)
+        .join(good, good.id == ChangePoint.previous_commit_id)
+        .join(bad, bad.id == ChangePoint.commit_id)
+        .join(range_good, range_good.id == Regression.good_commit_id)
+        .join(range_bad, range_bad.id == Regression.bad_commit_id)
+        .where(
+            ChangePoint.regression_id == regression_id,
+            ChangePoint.withdrawn_at.is_(None),
+            bad.position > range_good.position,
+            good.position < range_bad.position,
+        )
         .order_by(func.abs(ChangePoint.z).desc(), ChangePoint.id)
     ).all()
 

@@ -38,7 +38,7 @@ def enqueue(session: Session, *, regression: Regression, event: NotificationEven
                 channel_id=channel.id,
                 regression_id=regression.id,
                 event=event,
-                occurrence=outbox.occurrence_of(session, regression_id=regression.id),
+                occurrence=regression.life,
                 now=now,
             )
     return Aftermath(deliver=added)

@@ -130,14 +130,6 @@ def rerun(session: Session, *, regression_id: int, now: datetime) -> Aftermath:
     return start(session, regression=regression, pool=last.pool, evidence=evidence, now=now)
 
 
-def cancel(session: Session, *, bisection_id: int, now: datetime) -> None:
-    """Stop asking for probes; what was measured stays."""
-    bisection = session.get_one(Bisection, bisection_id, with_for_update=True)
-    if bisection.state in {BisectionState.RUNNING, BisectionState.PAUSED}:
-        bisection.state = BisectionState.CANCELLED
-        bisection.finished_at = now
-
-
 def _log_se(change: ChangePoint) -> float:
     width = math.log1p(change.effect_high) - math.log1p(change.effect_low)
     return max(width / 2 / EFFECT_Z, 0.002)

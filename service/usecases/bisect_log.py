@@ -7,7 +7,6 @@ rescaled to the series' seconds. A commit that could not be built is a failure, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -15,11 +14,12 @@ from sqlalchemy.orm import Session
 from service.contract import FailureStage, MeasurementStatus
 from service.domain.states import FINAL_RUN_STATES, RunState
 from service.stats import bisect as engine
-from service.stats.paired import Blocks, process_levels
+from service.stats.paired import process_levels
 from service.store import bisections, points
 from service.store.bisections import ProbeRun
 from service.store.points import RawMeasurement
 from service.store.tables import Bisection, BisectionProbe
+from service.usecases.effects import blocks_on, shared_clocks
 
 Entry = engine.Observation | engine.Failure
 DEFAULT_NOISE_SD = 0.01
@@ -101,26 +101,6 @@ def read_log(session: Session, *, bisection: Bisection, repository_id: int) -> B
         next_seq=max((item.probe.seq for item in probes), default=-1) + 1,
         device_s=sum(item.run.device_s or 0.0 for item in over),
         measured_positions=frozenset(seen.position for found in observations.values() for seen in found),
-    )
-
-
-def shared_clocks(raw: Sequence[RawMeasurement]) -> dict[tuple[int, int], str]:
-    """Return the one clock of each run and series: thread CPU time as soon as one side asks for it."""
-    clocks: dict[tuple[int, int], str] = {}
-    for measurement in raw:
-        key = (measurement.run_id, measurement.series_id)
-        if measurement.clock == "cpu" or key not in clocks:
-            clocks[key] = measurement.clock
-    return clocks
-
-
-def blocks_on(measurement: RawMeasurement, clock: str) -> Blocks:
-    """Return a measurement's blocks on one clock, kernel and canary alike."""
-    on_cpu = clock == "cpu"
-    return Blocks(
-        process=measurement.block_process,
-        median_s=measurement.median_cpu_s if on_cpu else measurement.median_wall_s,
-        canary_s=measurement.canary_cpu_s if on_cpu else measurement.canary_wall_s,
     )
 
 

@@ -2,7 +2,8 @@
 
 1. `suspicion`: a report of the history (push, nightly, backfill) may make a step of its series suspicious.
 2. `confirmation`: the two commits of a suspicion are measured again, interleaved; only that can confirm it.
-3. `regress`: confirmed change points of one commit range become one regression, which `bisect` takes over.
+3. `life`: a run that was ordered to prove a fix proves it, or opens the regression again.
+4. `regress`: confirmed change points of one commit range become one regression, which `bisect` takes over.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sqlalchemy.orm import Session
 from service.contract import RunReason
 from service.store import regressions
 from service.store.tables import Run
-from service.usecases import confirmation, suspicion
+from service.usecases import confirmation, life, suspicion
 from service.usecases.aftermath import Aftermath
 from service.usecases.policy import DetectionPolicy
 
@@ -27,6 +28,8 @@ def after_report(session: Session, *, run_id: int, now: datetime, policy: Detect
     regressions.lock_repository(session, repository_id=run.repository_id)
     if run.reason == RunReason.CONFIRM:
         return confirmation.judge_run(session, run=run, now=now, policy=policy)
+    if run.reason == RunReason.VERIFY:
+        return life.after_report(session, run_id=run_id, now=now, policy=policy)
     if run.reason in HISTORY_REASONS:
         return suspicion.look(session, run=run, now=now, policy=policy)
     return Aftermath()

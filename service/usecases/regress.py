@@ -16,7 +16,7 @@ from service.domain.severity import severity_of
 from service.domain.states import Direction, NotificationEvent, RegressionState, check_regression_move
 from service.store import regressions
 from service.store.tables import ChangePoint, GitCommit, Regression, Run
-from service.usecases import alert, bisect
+from service.usecases import alert, bisect, life
 from service.usecases.aftermath import Aftermath
 
 
@@ -55,6 +55,12 @@ def _join(
         for change in changes:
             change.regression_id = regression.id
         return Aftermath()
+    if direction is Direction.REGRESSION:
+        returned = life.come_back(session, changes=changes, good=good, bad=bad, now=now)
+        if returned is not None:
+            aftermath = bisect.start(session, regression=returned, pool=run.pool, evidence=[run], now=now)
+            aftermath.deliver = True
+            return aftermath
     regression = open_regression(
         session,
         repository_id=run.repository_id,
@@ -115,7 +121,7 @@ def _close_fixed(session: Session, *, changes: Sequence[ChangePoint], now: datet
         if len(back) == len(broken) and all(is_undone(old, by_series[old.series_id]) for old in broken):
             check_regression_move(RegressionState(regression.state), RegressionState.FIXED)
             regression.state = RegressionState.FIXED
-            regression.closed_at = now
+            regression.closed_at = regression.verified_at = now
             aftermath.add(alert.enqueue(session, regression=regression, event=NotificationEvent.FIXED))
     return aftermath
 

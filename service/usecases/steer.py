@@ -8,7 +8,7 @@ from enum import StrEnum
 from sqlalchemy.orm import Session
 
 from service.domain.states import BisectionState
-from service.store import audit, regressions
+from service.store import audit, bisections, regressions
 from service.store.tables import Bisection
 from service.usecases import bisect
 from service.usecases.aftermath import Aftermath
@@ -52,7 +52,7 @@ def steer(session: Session, *, regression_id: int, steering: Steering, actor: st
         before={"state": before.value},
     )
     if steering is Steering.CANCEL:
-        bisect.cancel(session, bisection_id=bisection.id, now=now)
+        bisections.cancel(session, bisection_id=bisection.id, now=now)
         return Aftermath()
     if steering is Steering.PAUSE:
         bisection.state = BisectionState.PAUSED

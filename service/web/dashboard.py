@@ -38,6 +38,8 @@ def dashboard(parts: Services) -> Blueprint:
         )
         with parts.sessions.begin() as session:
             result = decide(session, ids=request.regression_ids, decision=decision, now=parts.clock())
+        for pool, run_id in result.aftermath.runs:
+            parts.bell.ring(pool, run_id)
         parts.bell.later(DELIVER_TASK, {})
         return TriageOutcome(moved=len(result.moved), refused=result.refused)
 

@@ -43,16 +43,21 @@ class Regression(Stamped, Base):
     effect_low: Mapped[float]
     effect_high: Mapped[float]
     severity: Mapped[str] = mapped_column(server_default="medium")
+    part: Mapped[int] = mapped_column(SmallInteger, server_default=text("0"))  # split from others of the same range
+    life: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))  # one more after each re-opening
     assignee: Mapped[str | None]
     note: Mapped[str | None]
     expires_at: Mapped[datetime | None]
     confirmed_at: Mapped[datetime | None]
     attributed_at: Mapped[datetime | None]
+    verified_at: Mapped[datetime | None]  # when a measurement proved the fix
     closed_at: Mapped[datetime | None]
     __table_args__ = (
         one_of("direction", Direction),
         one_of("state", RegressionState),
-        UniqueConstraint("repository_id", "direction", "good_commit_id", "bad_commit_id"),
+        UniqueConstraint(
+            "repository_id", "direction", "good_commit_id", "bad_commit_id", "part", name="uq_regression_range"
+        ),
         Index(None, "repository_id", "state"),
     )
 
@@ -77,6 +82,9 @@ class ChangePoint(Stamped, Base):
     p_value: Mapped[float]
     confirmed_at: Mapped[datetime | None]
     withdrawn_at: Mapped[datetime | None]
+    withdrawn_reason: Mapped[str | None]
+    delay_commits: Mapped[int | None] = mapped_column(Integer)  # first-parent commits from the bad end to the proof
+    delay_device_s: Mapped[float | None]  # device-seconds from the suspicion to the proof
     __table_args__ = (
         UniqueConstraint("series_id", "commit_id"),
         one_of("direction", Direction),

@@ -164,6 +164,8 @@ class Run(Stamped, Base):
     failure_reason: Mapped[str | None]
     failure_log: Mapped[str | None] = mapped_column(deferred=True)
     commit_failures: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))
+    retracted_at: Mapped[datetime | None]  # found invalid later: its measurements count no more
+    retracted_reason: Mapped[str | None]
     analysed_at: Mapped[datetime | None]  # when detection and bisection last finished with this run
     __table_args__ = (
         one_of("state", RunState),

@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from service.domain.states import RegressionState
 from service.store.tables import AuditEvent, GitCommit, Regression, Repository
-from service.usecases.triage import Decision, assign, decide
+from service.usecases.triage import Decision, assign, decide, merge
 
 NOW = datetime(2030, 5, 1, tzinfo=UTC)
 
@@ -90,3 +90,18 @@ def test_an_assignment_is_written_down(session, regressions):
     session.commit()
     line = session.scalars(select(AuditEvent)).one()
     assert (line.before["assignee"], line.after["assignee"]) == (None, "bo")
+
+
+def test_merging_moves_what_was_found_and_closes_the_source(session, regressions):
+    source, target = regressions[:2]
+    merge(session, ids=[source], into=target, actor="ada", now=NOW)
+    session.commit()
+    closed = session.get_one(Regression, source)
+    assert (closed.state, closed.note) == ("not_real", f"merged into regression {target}")
+
+
+def test_what_does_not_belong_together_is_not_merged(session, regressions):
+    session.get_one(Regression, regressions[0]).direction = "improvement"
+    session.flush()
+    with pytest.raises(ValueError, match="another repository or direction"):
+        merge(session, ids=[regressions[0]], into=regressions[1], actor="ada", now=NOW)
