@@ -1,6 +1,6 @@
 """Bisection by belief: which commit made it slower, or that none did."""
 
-from service.stats.bisect.engine import next_step, posterior
+from service.stats.bisect.engine import next_step, outlook, posterior
 from service.stats.bisect.types import (
     BisectProblem,
     Blame,
@@ -9,6 +9,7 @@ from service.stats.bisect.types import (
     FailureKind,
     Observation,
     Outcome,
+    Outlook,
     Phase,
     Posterior,
     Probe,
@@ -25,6 +26,7 @@ __all__ = [
     "FailureKind",
     "Observation",
     "Outcome",
+    "Outlook",
     "Phase",
     "Posterior",
     "Probe",
@@ -32,5 +34,6 @@ __all__ = [
     "Verdict",
     "Wait",
     "next_step",
+    "outlook",
     "posterior",
 ]

@@ -27,7 +27,7 @@ from service.stats.bisect.robust import STUDENT_DF, Runs, effects_of, fit
 from service.stats.bisect.types import BisectProblem, Failure, Observation
 
 CORE_SHARE = 0.85  # scale of the Student core over the sd of all runs
-NOISE_PRIOR_RUNS = 12.0
+NOISE_PRIOR_RUNS = 20.0
 ROUNDS = 3
 UNSURE_SHARE = 0.25  # how much of the doubt about a level counts as noise of its runs
 PLAUSIBLE = 64  # arrangements that get their own robust fit

@@ -22,6 +22,7 @@ from service.stats.bisect.types import (
     Failure,
     Observation,
     Outcome,
+    Outlook,
     Phase,
     Posterior,
     Probe,
@@ -35,7 +36,9 @@ ENDS_BACK = 0.3  # P(none) over which a search goes back to the ends
 NONE_SURE = 0.97
 ABSENT_Z = 2.6
 BAYES_FACTOR = 20.0
+SANDWICH_NATS = 4.5  # planned, so that most sandwiches need one batch
 OTHER_MASS = 0.1
+SMALL_RATIO = 0.5
 MAX_PAIRS = 16
 Z95 = 1.959964
 
@@ -48,6 +51,22 @@ def posterior(problem: BisectProblem, log: Sequence[Observation | Failure]) -> P
     return _describe(believe_evidence(problem, evidence))
 
 
+def outlook(problem: BisectProblem) -> Outlook:
+    """How much measuring it will probably take, and a warning where the step is too small for that."""
+    evidence = collect(problem, [])
+    ratio = abs(problem.alarm_effect) / max(problem.noise_sd, 1e-12)
+    if evidence.groups.count == 1:
+        return Outlook(ratio, 0, 0.0, "")
+    runs = reasons.runs_needed(problem, believe_evidence(problem, evidence))
+    seconds = runs * problem.measure_cost_s
+    warning = ""
+    if ratio < SMALL_RATIO:
+        warning = f"the step is {ratio:.2f} of the noise: it may take {seconds:.0f} device-seconds and still stay open"
+    elif seconds > problem.budget_s:
+        warning = f"it takes about {seconds:.0f} device-seconds, the budget is {problem.budget_s:.0f}"
+    return Outlook(ratio, runs, seconds, warning)
+
+
 def next_step(
     problem: BisectProblem, log: Sequence[Observation | Failure], running: Sequence[Probe] = ()
 ) -> Probe | Wait | Outcome:
@@ -56,17 +75,9 @@ def next_step(
     if evidence.groups.count == 1:
         return _nothing_changed(problem, evidence)
     belief = believe_evidence(problem, evidence)
-    if evidence.failed & {0, evidence.groups.count - 1}:
-        return _outcome(
-            problem,
-            belief,
-            Verdict.INCONCLUSIVE,
-            Reason.ENDS_FAILED,
-            "an end of the range could not be measured",
-        )
-    if _ends_runs(belief) >= 4 and (belief.none >= NONE_SURE or _step_is_absent(problem, belief)):
-        code, sentence = reasons.why_no_change(problem, belief)
-        return _outcome(problem, belief, Verdict.NO_CHANGE, code, sentence)
+    early = _early_end(problem, belief)
+    if early is not None:
+        return early
     confirmed, doubtful = _sandwiches(problem, belief)
     runs_left = _runs_left(problem, belief, running)
     probe = None
@@ -84,6 +95,21 @@ def next_step(
     if running:
         return Wait("a running probe decides what is worth measuring")
     return _verdict(problem, belief, confirmed, runs_left)
+
+
+def _early_end(problem: BisectProblem, belief: Belief) -> Outcome | None:
+    """Verdicts that need no search: ends that cannot be measured, a machine that fails, a step that is not there."""
+    evidence = belief.evidence
+    if evidence.failed & {0, evidence.groups.count - 1}:
+        sentence = "an end of the range could not be measured"
+        return _outcome(problem, belief, Verdict.INCONCLUSIVE, Reason.ENDS_FAILED, sentence)
+    if evidence.stuck:
+        sentence = "the machine failed again and again"
+        return _outcome(problem, belief, Verdict.INCONCLUSIVE, Reason.INFRASTRUCTURE, sentence)
+    if _ends_runs(belief) >= 4 and (belief.none >= NONE_SURE or _step_is_absent(problem, belief)):
+        code, sentence = reasons.why_no_change(problem, belief)
+        return _outcome(problem, belief, Verdict.NO_CHANGE, code, sentence)
+    return None
 
 
 def _probe(
@@ -108,7 +134,7 @@ def _probe(
         low, high = int(belief.levels[gap]), int(belief.levels[gap + 1])
         if any(p.phase == Phase.SANDWICH and groups.of_position[p.position] == high for p in running):
             continue
-        pairs = _pairs(belief, float(belief.gap_size[gap]), nats=math.log(BAYES_FACTOR), runs_left=runs_left)
+        pairs = _pairs(belief, float(belief.gap_size[gap]), nats=SANDWICH_NATS, runs_left=runs_left)
         return pair_probe(belief, low, high, runs=pairs, phase=Phase.SANDWICH)
     settled = frozenset([*confirmed, *doubtful])
     others = max((float(m) for g, m in enumerate(belief.gap_mass) if g not in settled), default=0.0)
@@ -173,7 +199,7 @@ def _log_bayes_factor(belief: Belief, gap: int) -> float:
         level=(evidence.group[mine] == high).astype(np.int64),
         block=evidence.block[mine],
         levels=2,
-        variance=belief.scale**2,
+        variance=belief.run_sd**2,
     ).within_blocks()
     precision, value = float(info.matrix[1, 1]), float(info.vector[1])
     mean = float(belief.gap_size[gap])

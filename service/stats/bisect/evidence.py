@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from service.stats.bisect.types import BisectProblem, Candidate, Failure, Failur
 BLOCK_RUNS = 8  # runs that share one offset; a machine drifts little in so short a time
 BATCH_GAP_RUNS = 4.0  # the pause between two batches, in runs
 MANY_RUNS = 500  # from here on blocks are twice as long
+INFRASTRUCTURE_TRIES_ENDS = 10
+STUCK_FAILURES = 12
 INFRASTRUCTURE_TRIES = 3  # after so many the position is left alone
 
 Floats = NDArray[np.floating[Any]]
@@ -56,6 +58,7 @@ class Evidence:
     block_time: Floats  # in runs of its session
     block_session: Ints
     failed: frozenset[int]  # groups that will not be tried again
+    stuck: bool  # the last entries are all trouble with the machine
     built: NDArray[np.bool_]
     measurements: int  # runs that this bisection paid for
     build_attempts: int
@@ -91,7 +94,7 @@ def group_commits(candidates: Sequence[Candidate]) -> Groups:
 
 def collect(problem: BisectProblem, log: Sequence[Observation | Failure]) -> Evidence:
     """Sort the log into arrays; what belongs to another build or environment is left out and counted."""
-    groups = group_commits(problem.candidates)
+    groups = group_commits(_with_equal_builds(problem.candidates, log))
     expected = {c.position: c.build for c in problem.candidates if c.build}
     sign = 1 if problem.alarm_effect >= 0 else -1
     batches: dict[tuple[int, str, str], list[Observation]] = {}
@@ -142,7 +145,8 @@ def collect(problem: BisectProblem, log: Sequence[Observation | Failure]) -> Evi
         block_time=np.array(block_time, dtype=np.float64),
         block_session=np.array(block_session, dtype=np.int64),
         sandwich=np.array(sandwich, dtype=bool),
-        failed=frozenset(g for g, kinds in failures.items() if _given_up(kinds) and g not in group),
+        failed=frozenset(g for g, kinds in failures.items() if _given_up(kinds, g, groups.count) and g not in group),
+        stuck=_is_stuck(log, set(group), groups),
         built=built,
         measurements=measurements,
         build_attempts=len(set(group) | {g for g, kinds in failures.items() if FailureKind.BUILD in kinds}),
@@ -151,7 +155,31 @@ def collect(problem: BisectProblem, log: Sequence[Observation | Failure]) -> Evi
     )
 
 
-def _given_up(kinds: list[str]) -> bool:
-    """A broken build or a crash is final; trouble with the machine is tried again a few times."""
+def _with_equal_builds(candidates: Sequence[Candidate], log: Sequence[Observation | Failure]) -> tuple[Candidate, ...]:
+    """Neighbours whose builds turned out to be the same: the later one changed nothing.
+
+    A time can differ between two runs of one program, so a sandwich of identical builds proves nothing.
+    """
+    builds = {e.position: e.build for e in log if isinstance(e, Observation) and e.build}
+    return tuple(
+        replace(c, same_as_parent=True) if builds.get(c.position, "") == builds.get(c.position - 1) else c
+        for c in candidates
+    )
+
+
+def _given_up(kinds: list[str], group: int, count: int) -> bool:
+    """A broken build or a crash is final; trouble with the machine is tried again, at the ends more often."""
     own = any(kind != FailureKind.INFRASTRUCTURE for kind in kinds)
-    return own or len(kinds) >= INFRASTRUCTURE_TRIES
+    tries = INFRASTRUCTURE_TRIES_ENDS if group in {0, count - 1} else INFRASTRUCTURE_TRIES
+    return own or len(kinds) >= tries
+
+
+def _is_stuck(log: Sequence[Observation | Failure], measured: set[int], groups: Groups) -> bool:
+    """Nothing but failures lately that are no broken build: somebody has to look at the machine."""
+    trailing = 0
+    for entry in reversed(log):
+        if not isinstance(entry, Failure):
+            break
+        known = int(groups.of_position[entry.position]) in measured
+        trailing += known or entry.kind == FailureKind.INFRASTRUCTURE
+    return trailing >= STUCK_FAILURES

@@ -28,8 +28,9 @@ BUILD_OK_RUNS = 10.0  # prior builds, one in twenty of them broken
 LEAST_SPREAD = 0.2
 REACH = 2.0  # levels further than this many steps from the reference are counted there
 BATCH_OVERHEAD_RUNS = 1.0  # starting a batch costs about as much as a run
+BUILD_SHARE = 0.3  # of a build's cost that its first batch pays; later batches use the build too
 BATCH_OVERHEAD_SHARE = 0.02  # deciding anew is worth little against all that was measured
-PREDICTED_DRIFT = 0.6  # share of the drift's variance that the last batches do not foretell
+PREDICTED_DRIFT = 0.4  # share of the drift's variance that the last batches do not foretell
 LOW, BOTH, HIGH = 0.0, 0.5, 1.0  # the partner below, both in equal parts, the partner above
 REFERENCES = (LOW, BOTH, HIGH)
 
@@ -119,7 +120,7 @@ def search_probe(
         gains = _gains(belief, spots, spread, size)
     overhead = BATCH_OVERHEAD_RUNS + BATCH_OVERHEAD_SHARE * belief.evidence.measurements
     measuring = np.array([sum(c) + overhead for c in choices]) * problem.measure_cost_s
-    cost = np.array([s.build_s for s in spots])[:, None] + measuring[None, :]
+    cost = BUILD_SHARE * np.array([s.build_s for s in spots])[:, None] + measuring[None, :]
     chance = np.array([s.chance for s in spots])
     rate = gains * chance[:, None, None] / np.maximum(cost, 1e-9)[:, None, :]
     rate[:, REFERENCES.index(BOTH), [c[1] == 1 for c in choices]] = 0.0  # one run has one partner

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     IDENTICAL_CODE = "identical_code"
     BUDGET = "budget"
     ENDS_FAILED = "ends_failed"
+    INFRASTRUCTURE = "infrastructure"
     NO_PROBE_LEFT = "no_probe_left"
 
 
@@ -162,6 +163,16 @@ class Posterior:
     measurements: int
     builds: int
     rejected: int  # observations of another build or environment
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What can be said before the start."""
+
+    ratio: float  # alarm over noise
+    runs: int  # about so many for one culprit
+    seconds: float  # of the device
+    warning: str  # empty when the budget should do
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,9 @@ class Range:
     seed: int = 1
     broken: frozenset[int] = frozenset()
     shift: float = 0.0
+    slope: float = 0.0  # each run of a batch is slower than the one before
+    failing: float = 0.0  # share of the batches that the machine loses
+    build_offset_sd: float = 0.0
     first: dict[int, list[float]] = field(default_factory=dict)
     builds: dict[int, str] = field(default_factory=dict)
     asked: list[Probe] = field(default_factory=list)
@@ -62,16 +65,21 @@ class Range:
     def level(self, position: int) -> float:
         return self.shift + sum(size for at, size in self.steps.items() if at <= position)
 
+    def offset(self, position: int) -> float:
+        return float(np.random.default_rng([self.seed, position]).normal(0, self.build_offset_sd or 0.0))
+
     def run(self, probe: Probe, batch: int) -> list[Observation | Failure]:
         self.asked.append(probe)
         for position in dict.fromkeys(probe.order):
             if position in self.broken:
                 return [Failure(position, FailureKind.BUILD)]
+        if self.rng.random() < self.failing:
+            return [Failure(int(self.rng.choice(probe.order)), FailureKind.INFRASTRUCTURE)]
         out: list[Observation | Failure] = []
         mood = self.rng.normal(0, self.noise_sd)
-        for position in probe.order:
+        for index, position in enumerate(probe.order):
             noise = self.script[position].pop(0) if self.script.get(position) else self.rng.normal(0, self.noise_sd)
-            seconds = 1e-3 * math.exp(self.level(position) + mood + noise)
+            seconds = 1e-3 * math.exp(self.level(position) + self.offset(position) + mood + index * self.slope + noise)
             build = self.builds.get(position, f"build{position}")
             out.append(Observation(batch, "m", "env", position, build, seconds, probe.phase))
         return out
