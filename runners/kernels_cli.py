@@ -73,7 +73,7 @@ def check_kernels(suite_dir: Path | None, pattern: str, device: str, tier: str) 
 
 @kernels.command("run")
 @_options
-@click.option("--seconds", default=0.2, show_default=True, help="Time to spend on each workload.")
+@click.option("--seconds", default=0.1, show_default=True, help="Time to spend on each workload.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a table.")
 def run_kernels(suite_dir: Path | None, pattern: str, device: str, tier: str, *, seconds: float, as_json: bool) -> None:
     """Check and time every kernel: the author's quick look (compare two commits with `kernelwatch compare`)."""

@@ -39,8 +39,10 @@ class SuiteContext:
         """The CUDA source of this implementation as a cupy.RawModule."""
         import cupy
 
+        from runners.device.cuda.nvrtc import include_options
+
         code = "\n".join((self.source_dir / source).read_text() for source in self.implementation.sources)
-        return cupy.RawModule(code=code, options=("-std=c++17", *self.implementation.flags))
+        return cupy.RawModule(code=code, options=("-std=c++17", *include_options(), *self.implementation.flags))
 
 
 def context_for(suite: Suite, implementation: Implementation, build_dir: Path, *, arch: str = "native") -> SuiteContext:

@@ -1,0 +1,37 @@
+"""The wmma flash attention of `attention_wmma_bf16.cu`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runners.api import Axes, Context, Inputs, Launch, implementation
+
+from .._device import Step, as_bf16, blocks, cuda_launch, read_bf16
+from .problem import PREFILL, sizes
+
+ROWS, THREADS, MOST_HEAD, LOG2_E = 32, 128, 128, 1.4426950408889634
+
+
+@implementation(
+    "attention_wmma_bf16",
+    problem=PREFILL,
+    device="cuda",
+    dtype="bf16",
+    sources=("attention_wmma_bf16.cu",),
+    requires=("cupy",),
+    supports=lambda axes: int(axes["d"]) % 16 == 0 and int(axes["d"]) <= MOST_HEAD,
+)
+def prepare(ctx: Context, inputs: Inputs, axes: Axes) -> Launch:
+    """Plan the grid and bind the device arrays."""
+    import cupy
+
+    b, hq, hkv, sq, skv, d = sizes(axes)
+    out = cupy.empty((b, hq, sq, d), "uint16")
+
+    def steps(held: Mapping[str, Any]) -> Sequence[Step]:
+        grid = (blocks(sq, ROWS), hq, b)
+        numbers = (hq, hkv, sq, skv, d, int(axes["causal"]), d**-0.5 * LOG2_E)
+        return [Step("attention_wmma_bf16", grid, THREADS, (held["q"], held["k"], held["v"], out, *numbers))]
+
+    return cuda_launch(ctx, inputs, convert=as_bf16("q", "k", "v"), steps=steps, output=read_bf16(out))
