@@ -46,7 +46,7 @@ class CpuDevice:
         self._cpu = self._allowed[-1] if cpu is None else cpu
         self._state_dir = state_dir
         self._reference_s: float | None = None
-        self._fifo = priority is Priority.AUTO and _fifo_allowed()
+        self._fifo = priority is Priority.AUTO and fifo_allowed()
 
     @property
     def prepares_beside(self) -> bool:
@@ -132,7 +132,7 @@ class CpuDevice:
         return (Flag.CONTENDED,) if contended else ()
 
 
-def _fifo_allowed() -> bool:
+def fifo_allowed() -> bool:
     """Try it on ourselves for a moment: root, or a user with RLIMIT_RTPRIO, may; cgroup v1 may still say no."""
     if not hasattr(os, "SCHED_FIFO"):
         return False
