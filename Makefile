@@ -55,7 +55,7 @@ bench-detect: venv  ## The detector on simulated histories: false alarms and wha
 	@$(BIN)/python benchmarks/detect.py
 
 bench-bisect: venv  ## Bisection on simulated histories: cost and right answers
-	@$(BIN)/python benchmarks/bisect.py
+	@$(BIN)/python benchmarks/bisection.py
 
 bench-noise: venv  ## Measure the measurement: A/A alarms and planted slowdowns on this machine
 	@$(BIN)/python benchmarks/noise.py
