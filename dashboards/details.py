@@ -101,6 +101,7 @@ def chart_changes(changes: Sequence[ChangeRow], head: SeriesHead) -> list[ChartC
     """The change points that stand, as marks."""
     return [
         ChartChange(
+            previous_position=change.position - 1 if change.previous_position is None else change.previous_position,
             position=change.position,
             sha=change.sha,
             direction=change.direction,

@@ -83,6 +83,7 @@ def posterior_figure(shas: Sequence[str], posterior: Sequence[float], *, culprit
             "ticktext": [formats.short(shas[i])[:7] for i in ticks],
             **AXIS,
             "showgrid": False,
+            "tickangle": 0,
             "range": [-0.5, max(len(shas), LEAST_COLUMNS) - 0.5],
         },
         yaxis={"title": {"text": "probability"}, "range": [0, 1], "tickformat": ".0%", **AXIS},

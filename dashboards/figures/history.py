@@ -31,8 +31,12 @@ class ChartPoint:
 
 @dataclass(frozen=True, slots=True)
 class ChartChange:
-    """A change point to mark; `effect` is relative, +0.14 = the number rose by 14 %."""
+    """A change point to mark: the step lies after `previous_position`, up to `position`.
 
+    `effect` is relative, +0.14 = the number rose by 14 %.
+    """
+
+    previous_position: int
     position: int
     sha: str
     direction: str
@@ -81,7 +85,7 @@ def series_figure(
     """The history of one series: interval band, line, level of each segment, marked changes and failed commits."""
     shown = thin(points, {change.position for change in changes})
     size, unit = unit_of([point.value_s for point in shown], metric)
-    low, high = span_of([point.value_s / size for point in shown])
+    low, high = span_of([edge / size for point in shown for edge in _interval(point)])
     data: list[dict[str, Any]] = []
     if shown:
         data += [*_band(shown, size), _line(shown, size, unit)]
@@ -93,13 +97,18 @@ def series_figure(
         xaxis=_commit_axis([*shown, *failures]),
         yaxis={"title": {"text": unit}, "range": [low, high], **AXIS},
     )
-    layout["shapes"] = [_step_line(change) for change in changes]
+    layout["shapes"] = [_step_range(change) for change in changes]
     layout["annotations"] = [_step_label(change) for change in changes]
     return go.Figure(data=data, layout=layout)
 
 
+def _interval(point: ChartPoint) -> tuple[float, float]:
+    half = point.half_width_s or 0.0
+    return point.value_s - half, point.value_s + half
+
+
 def _band(points: Sequence[ChartPoint], size: float) -> list[dict[str, Any]]:
-    edges = [[(point.value_s + sign * (point.half_width_s or 0.0)) / size for point in points] for sign in (-1.0, 1.0)]
+    intervals = [_interval(point) for point in points]
     shared = {
         "type": "scatter",
         "mode": "lines",
@@ -108,8 +117,14 @@ def _band(points: Sequence[ChartPoint], size: float) -> list[dict[str, Any]]:
         "hoverinfo": "skip",
     }
     return [
-        {**shared, "y": edges[0], "name": "95 % interval, low"},
-        {**shared, "y": edges[1], "name": "95 % interval", "fill": "tonexty", "fillcolor": "var(--band)"},
+        {**shared, "y": [low / size for low, _ in intervals], "name": "95 % interval, low"},
+        {
+            **shared,
+            "y": [high / size for _, high in intervals],
+            "name": "95 % interval",
+            "fill": "tonexty",
+            "fillcolor": "var(--band)",
+        },
     ]
 
 
@@ -215,15 +230,27 @@ def _failures(failures: Sequence[ChartFailure], low: float) -> dict[str, Any]:
     }
 
 
-def _step_line(change: ChartChange) -> dict[str, Any]:
-    x = change.position - 0.5
-    line = {"color": _colour(change.direction), "width": 1, "dash": "dot"}
-    return {"type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line}
+def _step_range(change: ChartChange) -> dict[str, Any]:
+    """Where the step lies: a dotted line between neighbours, a shaded range where commits between were not measured."""
+    place = {"xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
+    colour = _colour(change.direction)
+    if change.position - change.previous_position <= 1:
+        x = change.position - 0.5
+        return {"type": "line", "x0": x, "x1": x, "line": {"color": colour, "width": 1, "dash": "dot"}, **place}
+    soft = "var(--bad-soft)" if change.direction == "regression" else "var(--good-soft)"
+    return {
+        "type": "rect",
+        "x0": change.previous_position,
+        "x1": change.position,
+        "fillcolor": soft,
+        "line": {"color": colour, "width": 1, "dash": "dot"},
+        **place,
+    }
 
 
 def _step_label(change: ChartChange) -> dict[str, Any]:
     return {
-        "x": change.position - 0.5,
+        "x": (change.previous_position + change.position) / 2,
         "xref": "x",
         "y": 1,
         "yref": "paper",

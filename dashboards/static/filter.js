@@ -3,6 +3,12 @@
 addEventListener("DOMContentLoaded", () => {
   const box = document.getElementById("filter");
   const table = document.getElementById("series");
+  if (box) {
+    document.addEventListener("keydown", (event) => {
+      const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName);
+      if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) { event.preventDefault(); box.focus(); }
+    });
+  }
   if (box && table) {
     box.addEventListener("input", () => {
       const words = box.value.toLowerCase().split(/\s+/).filter(Boolean);

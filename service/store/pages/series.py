@@ -185,6 +185,7 @@ class ChangeRow:
     position: int | None
     subject: str
     previous_sha: str
+    previous_position: int | None
     direction: str
     before_s: float
     after_s: float
@@ -213,6 +214,7 @@ def changes_of(session: Session, series_id: int) -> tuple[ChangeRow, ...]:
             GitCommit.position,
             GitCommit.subject,
             previous.sha.label("previous_sha"),
+            previous.position.label("previous_position"),
             ChangePoint.direction,
             ChangePoint.before_s,
             ChangePoint.after_s,

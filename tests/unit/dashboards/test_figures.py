@@ -31,7 +31,7 @@ def point(position: int, value_s: float = 1e-3, **more) -> ChartPoint:
 def change(position: int, **more) -> ChartChange:
     fields = {"sha": sha(position), "direction": "regression", "before_s": 1e-3, "after_s": 1.14e-3, "effect": 0.14,
               "label": "14.0 % slower", "regression_id": 7}  # fmt: skip
-    return ChartChange(position=position, **{**fields, **more})
+    return ChartChange(previous_position=position - 1, position=position, **{**fields, **more})
 
 
 def trace(figure: go.Figure, name: str):

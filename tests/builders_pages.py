@@ -251,7 +251,7 @@ def history(session: Session, *, seed: int = 7) -> History:
     repo = repository(session)
     runner, environment = fleet(session)
     built = History(repo, commits(session, repo), _workloads(session, repo, SHAPES), SHAPES, runner, environment)
-    measured = [p for p in range(40) if p not in (2, 8, 16, 26, 28, 34, 35, 36)]
+    measured = [p for p in range(40) if p not in (2, 8, 16, 26, 28, 33, 34, 35, 36)]
     for position in measured:
         _measure_commit(session, built, position, rng)
     _skipped_and_waiting(session, built)
@@ -416,9 +416,9 @@ def _messages(session: Session, built: History) -> None:
                                sent_at=NOW - timedelta(hours=hours), created_at=NOW - timedelta(hours=hours))
             )  # fmt: skip
     session.add(t.Notification(channel_id=mail.id, regression_id=built.moe.id, event="opened", state="sent", attempts=1,
-                               sent_at=NOW - timedelta(minutes=39)))  # fmt: skip
+                               created_at=NOW - timedelta(minutes=40), sent_at=NOW - timedelta(minutes=39)))  # fmt: skip
     session.add(t.Notification(channel_id=slack.id, regression_id=built.moe.id, event="opened", state="failed", attempts=3,
-                               error="404 no_service: the webhook was removed"))  # fmt: skip
+                               created_at=NOW - timedelta(minutes=40), error="404 no_service: the webhook was removed"))  # fmt: skip
     session.add(t.AuditEvent(actor="wen", action="regression.acknowledged", subject_type="regression",
                              subject_id=built.attention.id, before={"state": "attributed"}, after={"state": "acknowledged"}))  # fmt: skip
 
