@@ -108,7 +108,7 @@ def chart_changes(changes: Sequence[ChangeRow], head: SeriesHead) -> list[ChartC
             before_s=change.before_s,
             after_s=change.after_s,
             effect=change.effect,
-            label=f"{formats.change_words(change.effect, better=head.better, metric=head.metric)} "
+            label=f"{formats.change_words(change.effect, better=head.better, unit=head.unit)} "
             f"({formats.effect(change.effect, change.effect_low, change.effect_high)})",
             regression_id=change.regression_id,
         )
@@ -126,7 +126,7 @@ def history_figure(
 ) -> Figure:
     """The chart of a series from its rows."""
     failures = chart_failures(rows, failed_runs)
-    return series_figure(chart_points(rows), chart_changes(changes, head), failures, metric=head.metric)
+    return series_figure(chart_points(rows), chart_changes(changes, head), failures, unit=head.unit)
 
 
 def series(desk: Desk, series_id: int) -> str:
@@ -209,6 +209,7 @@ def commit(desk: Desk, sha: str) -> str | Response:
         sections = [
             {
                 "commit": row,
+                "known": run_rows.known_shas(session, repository_id=row.repository_id, shas=row.parents),
                 "regressions": regression_rows.regressions_of_commit(session, row.commit_id),
                 "runs": run_rows.runs_of_commit(session, row.commit_id),
                 "measured": run_rows.measured_at_commit(session, row.commit_id),

@@ -15,6 +15,7 @@ from typing import Any
 THIN = "\u202f"
 MINUS = "\u2212"
 NOTHING = "\u2013"
+SECOND = "s"
 SHA_LENGTH = 9
 
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
@@ -69,16 +70,13 @@ def seconds(value: float | None) -> str:
     return f"{digits(value / size)}{THIN}{symbol}"
 
 
-def figure(value: float | None, *, metric: str) -> str:
-    """A series' value: a time for time metrics, else a bare number in the metric's own unit."""
+def figure(value: float | None, *, unit: str) -> str:
+    """A series' value in its unit; seconds are shown in the part of a second that reads best."""
     if value is None or not math.isfinite(value):
         return NOTHING
-    return seconds(value) if is_time(metric) else digits(value)
-
-
-def is_time(metric: str) -> bool:
-    """Whether the metric is kept in seconds."""
-    return metric == "time" or metric.startswith("time_") or metric.endswith("_s")
+    if unit == SECOND:
+        return seconds(value)
+    return f"{digits(value)}{THIN}{unit}" if unit else digits(value)
 
 
 def half_width(value: float | None, half: float | None) -> str:
@@ -117,10 +115,10 @@ def effect(value: float, low: float, high: float) -> str:
     return f"{percent(value)} ±{THIN}{_percent_digits(half)}{THIN}%"
 
 
-def change_words(value: float, *, better: str = "lower", metric: str = "time") -> str:
+def change_words(value: float, *, better: str = "lower", unit: str = SECOND) -> str:
     """What a relative change means to the user: "14.2 % slower"."""
     worse = value > 0 if better == "lower" else value < 0
-    word = ("slower" if worse else "faster") if is_time(metric) else ("worse" if worse else "better")
+    word = ("slower" if worse else "faster") if unit == SECOND else ("worse" if worse else "better")
     return f"{_percent_digits(value)}{THIN}% {word}"
 
 

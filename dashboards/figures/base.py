@@ -43,12 +43,11 @@ def layout_of(*, height: int, xaxis: dict[str, Any], yaxis: dict[str, Any]) -> d
     }
 
 
-def unit_of(values: Sequence[float], metric: str) -> tuple[float, str]:
-    """The size in seconds and the symbol of the unit in which most of the values read best."""
-    if not formats.is_time(metric):
-        return 1.0, metric.replace("_", " ")
-    ordered = sorted(values)
-    return formats.time_unit(ordered[len(ordered) // 2]) if ordered else (1.0, "s")
+def scale_of(values: Sequence[float], unit: str) -> tuple[float, str]:
+    """By what to divide, and the symbol: seconds become the part of a second in which most of the values read best."""
+    if unit != formats.SECOND or not values:
+        return 1.0, unit
+    return formats.time_unit(sorted(values)[len(values) // 2])
 
 
 def span_of(values: Sequence[float]) -> tuple[float, float]:

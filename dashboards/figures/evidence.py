@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from dashboards import formats
-from dashboards.figures.base import AXIS, every, layout_of, unit_of
+from dashboards.figures.base import AXIS, every, layout_of, scale_of
 
 MAX_SAMPLES_DRAWN = 400
 LEAST_COLUMNS = 10
@@ -31,7 +31,7 @@ def samples_figure(before: SampleSide, after: SampleSide) -> go.Figure:
 
     The curve is F(x) = share of samples at or below x; nothing is smoothed or averaged.
     """
-    size, unit = unit_of([*before.samples_s, *after.samples_s], "time")
+    size, unit = scale_of([*before.samples_s, *after.samples_s], formats.SECOND)
     data: list[dict[str, Any]] = []
     for row, (side, colour) in enumerate(((before, "var(--before)"), (after, "var(--after)"))):
         if not side.samples_s:

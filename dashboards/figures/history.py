@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from dashboards import formats
-from dashboards.figures.base import AXIS, MAX_POINTS, layout_of, plain, span_of, unit_of
+from dashboards.figures.base import AXIS, MAX_POINTS, layout_of, plain, scale_of, span_of
 
 MARKERS_UP_TO = 120
 
@@ -80,22 +80,22 @@ def series_figure(
     changes: Sequence[ChartChange],
     failures: Sequence[ChartFailure],
     *,
-    metric: str = "time",
+    unit: str = formats.SECOND,
 ) -> go.Figure:
     """The history of one series: interval band, line, level of each segment, marked changes and failed commits."""
     shown = thin(points, {change.position for change in changes})
-    size, unit = unit_of([point.value_s for point in shown], metric)
+    size, symbol = scale_of([point.value_s for point in shown], unit)
     low, high = span_of([edge / size for point in shown for edge in _interval(point)])
     data: list[dict[str, Any]] = []
     if shown:
-        data += [*_band(shown, size), _line(shown, size, unit)]
+        data += [*_band(shown, size), _line(shown, size, symbol)]
         data += _levels(points, changes, size)
     data += [_marks(changes, size)] if changes else []
     data += [_failures(failures, low)] if failures else []
     layout = layout_of(
         height=380,
         xaxis=_commit_axis([*shown, *failures]),
-        yaxis={"title": {"text": unit}, "range": [low, high], **AXIS},
+        yaxis={"title": {"text": symbol}, "range": [low, high], **AXIS},
     )
     layout["shapes"] = [_step_range(change) for change in changes]
     layout["annotations"] = [_step_label(change) for change in changes]

@@ -54,6 +54,7 @@ class SeriesRow:
     workload: str
     axes: dict[str, Any]
     metric: str
+    unit: str
     better: str
     pool: str
     control: bool
@@ -141,6 +142,7 @@ def living_series(*, repository: str = "", query: str = "") -> CTE:
             Workload.flops,
             Workload.bytes,
             Series.metric,
+            Series.unit,
             Series.direction.label("better"),
             Series.pool,
             Benchmark.control,

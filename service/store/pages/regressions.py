@@ -183,6 +183,7 @@ class TouchedSeries:
     axes: dict[str, Any]
     pool: str
     metric: str
+    unit: str
     better: str
     commit_id: int
     sha: str
@@ -210,6 +211,7 @@ def touched_series(session: Session, regression_id: int) -> tuple[TouchedSeries,
             Workload.axes,
             Series.pool,
             Series.metric,
+            Series.unit,
             Series.direction.label("better"),
             ChangePoint.commit_id,
             GitCommit.sha,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -175,6 +176,7 @@ class MeasuredRow:
     axes: dict[str, Any]
     pool: str
     metric: str
+    unit: str
     better: str
     control: bool
     flops: float
@@ -202,6 +204,7 @@ def _measured() -> Select[*tuple[Any, ...]]:
             Workload.axes,
             Series.pool,
             Series.metric,
+            Series.unit,
             Series.direction.label("better"),
             Benchmark.control,
             Workload.flops,
@@ -281,3 +284,9 @@ def commits_like(session: Session, sha: str, *, limit: int = 20) -> tuple[Commit
         .limit(limit)
     )
     return fetch(session, statement, CommitRow)
+
+
+def known_shas(session: Session, *, repository_id: int, shas: Collection[str]) -> frozenset[str]:
+    """Which of these commits have a page; a merge's other parents may never have been seen."""
+    found = select(GitCommit.sha).where(GitCommit.repository_id == repository_id, GitCommit.sha.in_(list(shas)))
+    return frozenset(session.scalars(found))

@@ -40,6 +40,7 @@ class SeriesHead:
     flops: float
     bytes: float
     metric: str
+    unit: str
     better: str
     pool: str
     control: bool
@@ -75,6 +76,7 @@ def _identity() -> Select[*tuple[Any, ...]]:
             Workload.flops,
             Workload.bytes,
             Series.metric,
+            Series.unit,
             Series.direction.label("better"),
             Series.pool,
             Benchmark.control,

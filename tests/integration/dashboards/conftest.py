@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 from dataclasses import dataclass, field
 
 import pytest
 from flask import Flask
-from sqlalchemy import event
+from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
 from dashboards.desk import RefusedError, TriageOutcome, TriageRequest
 from dashboards.views import create_blueprint
+from service.store.engine import make_engine
 from service.store.pages import Pages
 from tests import builders_pages as builders
 
+_numbers = itertools.count()
 TOKEN = "a-token-that-may-write"
 
 
@@ -72,10 +76,35 @@ def client(app):
     return app.test_client()
 
 
-@pytest.fixture
-def built(engine) -> builders.History:
+@pytest.fixture(scope="session")
+def _history(_admin_engine, _template):
+    """The built history in a database of its own, made once; each test gets a copy of it."""
+    name = f"{_template}_history"
+    with _admin_engine.connect() as connection:
+        connection.execute(text(f"DROP DATABASE IF EXISTS {name} (FORCE)"))
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {_template}"))
+    engine = make_engine(_admin_engine.url.set(database=name).render_as_string(hide_password=False))
     with Session(engine, expire_on_commit=False) as session:
-        return builders.history(session)
+        built = builders.history(session)
+    engine.dispose()
+    return name, built
+
+
+@pytest.fixture
+def database_url(request, _admin_engine, _template):
+    """A copy of the history for tests that ask for `built`, of the empty schema for the others."""
+    source = request.getfixturevalue("_history")[0] if "built" in request.fixturenames else _template
+    name = f"dashboards_{os.getpid()}_{next(_numbers)}"
+    with _admin_engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {source} STRATEGY file_copy"))
+    yield _admin_engine.url.set(database=name).render_as_string(hide_password=False)
+    with _admin_engine.connect() as connection:
+        connection.execute(text(f"DROP DATABASE {name} (FORCE)"))
+
+
+@pytest.fixture
+def built(_history, engine) -> builders.History:  # the rows are in the engine's database
+    return _history[1]
 
 
 def token_in(html: str) -> str:

@@ -31,10 +31,11 @@ def test_every_page_that_can_be_reached_by_links_answers(client, built):
     while waiting:
         path = waiting.pop()
         seen.add(path)
+        assert len(seen) < 500, "links lead to ever new pages"
         answer = client.get(path)
         assert answer.status_code in (200, 302), path
         if answer.mimetype == "text/html":
-            waiting |= links_of(answer.text) - seen
+            waiting |= {link for link in links_of(answer.text) if not link.startswith("/sign-in?")} - seen
         answer.close()
     kinds = {re.sub(r"\?.*|/[0-9a-f]{40}|/\d+", "", path) for path in seen}
     assert {"/", "/series", "/regressions", "/runs", "/runners", "/messages", "/health", "/commits"} <= kinds

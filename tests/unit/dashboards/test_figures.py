@@ -90,7 +90,7 @@ def test_noise_does_not_look_like_a_cliff():
 
 def test_the_unit_fits_the_values():
     assert series_figure([point(0, 4e-6)], [], []).layout.yaxis.title.text == "µs"
-    assert series_figure([point(0, 168.0)], [], [], metric="registers").layout.yaxis.title.text == "registers"
+    assert series_figure([point(0, 168.0)], [], [], unit="registers").layout.yaxis.title.text == "registers"
 
 
 def test_a_hover_shows_commit_value_interval_environment_and_no_tag_of_a_subject_survives():

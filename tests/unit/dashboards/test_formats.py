@@ -33,8 +33,9 @@ def test_a_time_has_four_digits_and_the_unit_in_which_it_reads_best(value, shown
 
 
 def test_a_figure_that_is_not_a_time_keeps_its_own_unit():
-    assert formats.figure(168.0, metric="registers") == "168.0"
-    assert spaced(formats.figure(0.002, metric="time")) == "2.000 ms"
+    assert formats.figure(168.0, unit="") == "168.0"
+    assert spaced(formats.figure(168.0, unit="registers")) == "168.0 registers"
+    assert spaced(formats.figure(0.002, unit="s")) == "2.000 ms"
 
 
 @pytest.mark.parametrize(
@@ -59,16 +60,16 @@ def test_size_and_interval_are_shown_together():
 
 
 @pytest.mark.parametrize(
-    ("value", "better", "metric", "words"),
+    ("value", "better", "unit", "words"),
     [
-        (0.14, "lower", "time", "14.0 % slower"),
-        (-0.14, "lower", "time", "14.0 % faster"),
-        (0.14, "higher", "occupancy", "14.0 % better"),
-        (-0.14, "higher", "occupancy", "14.0 % worse"),
+        (0.14, "lower", "s", "14.0 % slower"),
+        (-0.14, "lower", "s", "14.0 % faster"),
+        (0.14, "higher", "%", "14.0 % better"),
+        (-0.14, "higher", "%", "14.0 % worse"),
     ],
 )
-def test_words_say_what_a_change_means_to_the_user(value, better, metric, words):
-    assert spaced(formats.change_words(value, better=better, metric=metric)) == words
+def test_words_say_what_a_change_means_to_the_user(value, better, unit, words):
+    assert spaced(formats.change_words(value, better=better, unit=unit)) == words
 
 
 def test_a_large_effect_with_a_wide_interval_is_not_sure():
