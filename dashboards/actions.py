@@ -135,7 +135,7 @@ def _triage_request(actor: str, now: datetime) -> TriageRequest:
 
 
 def steer(desk: Desk, regression_id: int) -> Response:
-    """Cancel or repeat a bisection."""
+    """Pause, resume, cancel or repeat a bisection."""
     actor = _signed_in()
     if desk.steer is None:
         raise ForbiddenError("This site is read-only.")

@@ -54,12 +54,14 @@ class Triage(Protocol):
 class BisectionAction(StrEnum):
     """What a person may do to a search."""
 
+    PAUSE = "pause"
+    RESUME = "resume"
     CANCEL = "cancel"
     RERUN = "rerun"
 
 
 class Steer(Protocol):
-    """Cancels or repeats the search of a regression, or raises RefusedError."""
+    """Pauses, resumes, cancels or repeats the search of a regression, or raises RefusedError."""
 
     def __call__(self, *, regression_id: int, action: BisectionAction, actor: str) -> None:
         """Act on the newest search of this regression."""

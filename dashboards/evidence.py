@@ -106,7 +106,9 @@ def gather(session: Session, regression_id: int) -> Evidence | None:
         controls=_controls(session, lead, before, after),
         searches=searches,
         notifications=regression_rows.notifications(session, regression_id=regression_id),
-        audit=regression_rows.audit_of(session, subject_type="regression", subject_id=regression_id),
+        audit=regression_rows.audit_of(
+            session, [("regression", regression_id), *(("bisection", search.row.bisection_id) for search in searches)]
+        ),
         confirming_s=rows.confirming_cost_s(session, commit_id=lead.commit_id) if lead else 0.0,
     )
 

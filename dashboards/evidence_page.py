@@ -17,8 +17,8 @@ from service.domain.states import REGRESSION_MOVES, BisectionState, RegressionSt
 from service.store.pages import series as series_rows
 
 STEERS = {
-    BisectionState.RUNNING: (BisectionAction.CANCEL,),
-    BisectionState.PAUSED: (BisectionAction.CANCEL,),
+    BisectionState.RUNNING: (BisectionAction.PAUSE, BisectionAction.CANCEL),
+    BisectionState.PAUSED: (BisectionAction.RESUME, BisectionAction.CANCEL),
     BisectionState.DONE: (BisectionAction.RERUN,),
     BisectionState.CANCELLED: (BisectionAction.RERUN,),
 }

@@ -25,6 +25,7 @@
   };
   const draw = (place) => {
     const figure = resolve(JSON.parse(document.getElementById(place.dataset.figure).textContent));
+    delete figure.layout.height; // the style sheet has reserved the room, so nothing jumps while it loads
     return Plotly.react(place, figure.data, fit(figure.layout, place.clientWidth), config);
   };
   addEventListener("DOMContentLoaded", () => {

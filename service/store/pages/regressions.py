@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, case, func, literal, select, true
+from sqlalchemy import ColumnElement, Select, case, func, literal, select, true, tuple_
 from sqlalchemy.orm import Session, aliased
 
 from service.domain.states import OPEN_REGRESSION_STATES, Direction, RegressionState
@@ -311,9 +311,9 @@ class AuditRow:
     after: dict[str, Any] | None
 
 
-def audit_of(session: Session, *, subject_type: str, subject_id: int) -> tuple[AuditRow, ...]:
-    """The log of one subject, oldest first."""
+def audit_of(session: Session, subjects: Collection[tuple[str, int]]) -> tuple[AuditRow, ...]:
+    """The log of these subjects (type, id) together, oldest first."""
     statement = select(
         AuditEvent.created_at, AuditEvent.actor, AuditEvent.action, AuditEvent.before, AuditEvent.after
-    ).where(AuditEvent.subject_type == subject_type, AuditEvent.subject_id == subject_id)
+    ).where(tuple_(AuditEvent.subject_type, AuditEvent.subject_id).in_(list(subjects)))
     return fetch(session, statement.order_by(AuditEvent.id).limit(200), AuditRow)

@@ -112,12 +112,12 @@ def test_only_moves_that_the_state_allows_are_offered(signed_in, built, engine):
     assert 'name="action" value="acknowledged"' not in signed_in.get(f"/regressions/{built.gemm.id}").text
 
 
-def test_a_running_search_can_be_cancelled_and_a_finished_one_repeated(signed_in, built, doors):
-    for regression, action in ((built.moe, "cancel"), (built.gemm, "rerun")):
+def test_a_running_search_can_be_paused_and_a_finished_one_repeated(signed_in, built, doors):
+    for regression, action in ((built.moe, "pause"), (built.gemm, "rerun")):
         html = signed_in.get(f"/regressions/{regression.id}").text
         assert f'name="action" value="{action}"' in html
         signed_in.post(f"/regressions/{regression.id}/bisection", data={"csrf": token_in(html), "action": action})
-    assert doors.steered == [(built.moe.id, "cancel", "ada"), (built.gemm.id, "rerun", "ada")]
+    assert doors.steered == [(built.moe.id, "pause", "ada"), (built.gemm.id, "rerun", "ada")]
 
 
 def test_signing_out_ends_the_session(signed_in):
