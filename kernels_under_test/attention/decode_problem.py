@@ -6,6 +6,7 @@ import numpy as np
 
 from runners.api import Array, Axes, Inputs, Problem, Workload
 
+from .._shapes import cuda_shapes
 from .problem import BYTES, tolerance
 
 LATENT, ROTARY = 512, 64
@@ -119,6 +120,7 @@ DECODE = Problem(
         _gqa(4, 32, 8, 512, 128, 16, label="Llama-3-8B"),
         _gqa(1, 8, 1, 4099, 128, 64, tier="nightly", label="one long sequence, ragged"),
         _gqa(3, 4, 2, 37, 64, 16, tier="nightly", label="short, ragged"),
+        *cuda_shapes("attention_decode"),
     ),
 )
 MLA = Problem(
@@ -134,5 +136,6 @@ MLA = Problem(
         Workload(axes={"b": 4, "h": 16, "kv": 1024}, label="DeepSeek-V3, one of eight devices"),
         Workload(axes={"b": 1, "h": 128, "kv": 500}, tier="nightly", label="all heads, ragged"),
         Workload(axes={"b": 2, "h": 5, "kv": 67}, tier="nightly", label="odd heads, ragged"),
+        *cuda_shapes("mla_decode"),
     ),
 )

@@ -6,6 +6,8 @@ import numpy as np
 
 from runners.api import Array, Axes, Inputs, Problem, Tolerance, Workload
 
+from .._shapes import cuda_shapes
+
 BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 AXES = ("b", "hq", "hkv", "sq", "skv", "d", "causal")
 
@@ -78,5 +80,6 @@ PREFILL = Problem(
         _shape(4, 1, 127, 515, 128, 1, label="chunked, ragged"),
         _shape(1, 1, 1024, 1024, 64, 0, "nightly", "one long head"),
         _shape(2, 1, 33, 61, 64, 1, "nightly", "tiny, ragged"),
+        *cuda_shapes("attention_prefill"),
     ),
 )

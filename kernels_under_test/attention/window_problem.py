@@ -6,6 +6,7 @@ import numpy as np
 
 from runners.api import Array, Axes, Inputs, Problem, Workload
 
+from .._shapes import cuda_shapes
 from . import problem
 
 AXES = ("b", "hq", "hkv", "sq", "skv", "d", "window")
@@ -63,5 +64,6 @@ WINDOW = Problem(
         _shape(1, 8, 1, 1024, 1024, 64, 128, label="gpt-oss, prefill"),
         _shape(1, 4, 2, 100, 515, 64, 128, tier="nightly", label="chunk, ragged"),
         _shape(2, 2, 1, 61, 61, 32, 13, tier="nightly", label="tiny window, ragged"),
+        *cuda_shapes("attention_window"),
     ),
 )

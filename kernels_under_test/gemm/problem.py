@@ -6,6 +6,8 @@ import numpy as np
 
 from runners.api import Array, Axes, Inputs, Problem, Tolerance, Workload
 
+from .._shapes import cuda_shapes
+
 BYTES = {"f32": 4, "tf32": 4, "bf16": 2, "f16": 2, "fp8": 1}
 
 
@@ -74,5 +76,6 @@ GEMM = Problem(
         _shape(127, 129, 253, "nightly", "ragged and small"),
         _shape(3, 130, 77, "nightly", "skinny and ragged"),
         *(_shape(256, n, 512, "nightly", "scan for a cliff") for n in range(504, 529, 4)),
+        *cuda_shapes("gemm"),
     ),
 )

@@ -6,6 +6,8 @@ import numpy as np
 
 from runners.api import Array, Axes, Inputs, Problem, Tolerance, Workload
 
+from .._shapes import cuda_shapes
+
 BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 
 
@@ -70,6 +72,7 @@ APPEND = Problem(
         Workload(axes={"t": 1024, "slots": 4096, "width": 1024}, label="prefill"),
         Workload(axes={"t": 64, "slots": 4096, "width": 1024}, tier="nightly", label="decode"),
         Workload(axes={"t": 7, "slots": 19, "width": 13}, tier="nightly", label="ragged"),
+        *cuda_shapes("kv_append"),
     ),
 )
 GATHER = Problem(

@@ -8,6 +8,7 @@ import numpy as np
 
 from runners.api import Array, Axes, Inputs, Problem, Tolerance, Workload
 
+from .._shapes import cuda_shapes
 from .problem import BYTES, experts_touched, route
 
 
@@ -141,6 +142,7 @@ GATE = Problem(
         Workload(axes={"t": 2048, "e": 128, "topk": 8}, label="Qwen3-30B-A3B"),
         Workload(axes={"t": 64, "e": 256, "topk": 8}, tier="nightly", label="DeepSeek-V3"),
         Workload(axes={"t": 33, "e": 5, "topk": 2}, tier="nightly", label="ragged"),
+        *cuda_shapes("moe_gate"),
     ),
 )
 PERMUTE = Problem(
@@ -152,7 +154,7 @@ PERMUTE = Problem(
     flops=lambda _: 0.0,
     bytes=lambda axes, dtype: float(int(axes["t"]) * (1 + int(axes["topk"])) * int(axes["h"]) * BYTES[dtype]),
     tolerance=exact,
-    workloads=ROUTING_SHAPES,
+    workloads=(*ROUTING_SHAPES, *cuda_shapes("moe_permute")),
 )
 UNPERMUTE = Problem(
     name="moe_unpermute",
@@ -163,7 +165,7 @@ UNPERMUTE = Problem(
     flops=lambda axes: 2.0 * int(axes["t"]) * int(axes["topk"]) * int(axes["h"]),
     bytes=lambda axes, dtype: float(int(axes["t"]) * (1 + int(axes["topk"])) * int(axes["h"]) * BYTES[dtype]),
     tolerance=close,
-    workloads=ROUTING_SHAPES,
+    workloads=(*ROUTING_SHAPES, *cuda_shapes("moe_unpermute")),
 )
 GROUPED = Problem(
     name="moe_grouped_gemm",
@@ -178,6 +180,7 @@ GROUPED = Problem(
         Workload(axes={"e": 8, "rows": 256, "k": 256, "n": 768}, label="few large experts"),
         Workload(axes={"e": 32, "rows": 64, "k": 512, "n": 256}, tier="nightly", label="many small experts"),
         Workload(axes={"e": 5, "rows": 61, "k": 130, "n": 77}, tier="nightly", label="ragged"),
+        *cuda_shapes("moe_grouped_gemm"),
     ),
 )
 ACTIVATION = Problem(
@@ -193,5 +196,6 @@ ACTIVATION = Problem(
         Workload(axes={"rows": 1024, "i": 1024}, label="prefill"),
         Workload(axes={"rows": 8, "i": 2048}, tier="nightly", label="decode"),
         Workload(axes={"rows": 7, "i": 77}, tier="nightly", label="ragged"),
+        *cuda_shapes("silu_mul"),
     ),
 )

@@ -8,6 +8,8 @@ import numpy as np
 
 from runners.api import Array, Axes, InputRecipe, Inputs, Problem, Tolerance, Workload
 
+from .._shapes import cuda_shapes
+
 BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 EPSILON = 1e-6
 
@@ -82,7 +84,7 @@ def _problem(
         flops=lambda axes: float(sizes(axes)[0] * sizes(axes)[1] * flops_per_value),
         bytes=moved_bytes,
         tolerance=tolerance,
-        workloads=workloads,
+        workloads=(*workloads, *cuda_shapes(name)),
     )
 
 

@@ -6,6 +6,8 @@ import numpy as np
 
 from runners.api import Array, Axes, Inputs, Problem, Tolerance, Workload
 
+from .._shapes import cuda_shapes
+
 BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 GROUP = 128
 LARGEST = 448.0  # the largest E4M3 value
@@ -71,5 +73,6 @@ QUANTISE = Problem(
         Workload(axes={"t": 256, "h": 4096}, label="prefill"),
         Workload(axes={"t": 1, "h": 7168}, tier="nightly", label="decode"),
         Workload(axes={"t": 13, "h": 384}, tier="nightly", label="ragged"),
+        *cuda_shapes("quantise_fp8_group128"),
     ),
 )

@@ -6,6 +6,8 @@ import numpy as np
 
 from runners.api import Array, Axes, Inputs, Problem, Tolerance, Workload
 
+from .._shapes import cuda_shapes
+
 BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 BASE = 10000.0
 
@@ -58,5 +60,6 @@ ROPE = Problem(
         Workload(axes={"t": 512, "heads": 32, "d": 128}, label="prefill"),
         Workload(axes={"t": 16, "heads": 8, "d": 64}, tier="nightly", label="decode"),
         Workload(axes={"t": 7, "heads": 3, "d": 26}, tier="nightly", label="ragged"),
+        *cuda_shapes("rope"),
     ),
 )

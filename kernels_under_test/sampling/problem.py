@@ -9,6 +9,8 @@ import numpy as np
 
 from runners.api import Array, Axes, Inputs, Problem, Tolerance, Workload
 
+from .._shapes import cuda_shapes
+
 
 def sizes(axes: Axes) -> tuple[int, int, int]:
     """Rows, vocabulary, k."""
@@ -60,5 +62,6 @@ SAMPLING = Problem(
         _shape(16, 151936, 20, 0.95, tier="nightly", label="Qwen3 vocabulary"),
         _shape(5, 1003, 7, 0.5, tier="nightly", label="ragged"),
         _shape(3, 40, 1, 1.0, tier="nightly", label="greedy"),
+        *cuda_shapes("sample_top_k_top_p"),
     ),
 )

@@ -1,9 +1,9 @@
 """Compile CUDA sources without a GPU and read static facts from the machine code.
 
 NVRTC and the headers come from wheels (the extra `static`). Facts are registers, stack, spills and shared memory, as
-ptxas reports them, and a hash of the instructions: of the `.text` sections only, since the bytes of the file change with
-options and names. Stack is listed beside spills because a dynamically indexed array goes to the stack without counting as
-a spill.
+ptxas reports them, and a hash of the instructions: of the `.text` sections only, since the bytes of the file change
+with options and names. Stack is listed beside spills because a dynamically indexed array goes to the stack without
+counting as a spill.
 """
 
 from __future__ import annotations

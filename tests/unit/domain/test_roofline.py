@@ -1,0 +1,87 @@
+import pytest
+
+from service.domain.roofline import (
+    DEVICES,
+    Bound,
+    find_device,
+    floor_s,
+    measured_device,
+    ratio_to_control,
+    view,
+)
+
+DATASHEET_TFLOP_PER_S = {
+    "NVIDIA A100": {"bf16": 312, "tf32": 156, "f32": 19.5},
+    "NVIDIA H100": {"bf16": 989.4, "fp8": 1979, "tf32": 494.7, "f32": 67},
+    "NVIDIA H200": {"bf16": 989.4, "fp8": 1979, "tf32": 494.7, "f32": 67},
+    "NVIDIA B200": {"bf16": 2250, "fp8": 4500, "tf32": 1125, "f32": 80},
+    "NVIDIA L40S": {"bf16": 362, "fp8": 733, "f32": 91.6},
+    "AMD Instinct MI300X": {"bf16": 1307, "fp8": 2615, "tf32": 654, "f32": 163},
+}
+H100, H200 = (find_device(name) for name in ("NVIDIA H100 80GB HBM3", "NVIDIA H200"))
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
+def test_the_formula_gives_the_datasheets_peaks(device):
+    figures = DATASHEET_TFLOP_PER_S[device.name]
+    for dtype, tflop_per_s in figures.items():
+        assert device.peak_flop_per_s(dtype) / 1e12 == pytest.approx(tflop_per_s, rel=0.015), dtype
+
+
+def test_a_power_capped_clock_lowers_the_roof():
+    assert H100.peak_flop_per_s("bf16", 1.41e9) / 1e12 == pytest.approx(762, rel=0.002)
+
+
+def test_a_device_is_found_by_the_beginning_of_its_name():
+    assert H200.name == "NVIDIA H200"
+    assert find_device("NVIDIA H200 141GB HBM3e") is H200
+    assert find_device("cpu:some processor") is None
+
+
+@pytest.mark.parametrize(("device", "bound"), [(H200, Bound.COMPUTE), (H100, Bound.MEMORY)])
+def test_one_kernel_may_meet_another_roof_on_another_device(device, bound):
+    # MLA decode with 128 heads: 235 FLOP/B lies between the ridges of H200 (206) and H100 (295).
+    shown = view(1e-3, flops=235e9, size_bytes=1e9, dtype="bf16", device=device)
+    assert shown.bound is bound
+    assert shown.intensity_flop_per_byte == pytest.approx(235)
+
+
+def test_a_time_becomes_rates_and_shares():
+    flops = 2.0 * 4096**3
+    shown = view(200e-6, flops=flops, size_bytes=1e8, dtype="bf16", device=H100, clock_hz=1.41e9)
+    assert shown.flop_per_s == pytest.approx(687e12, rel=0.001)
+    assert shown.bytes_per_s == pytest.approx(0.5e12)
+    assert shown.share_of_datasheet == pytest.approx(687 / 989.4, rel=0.002)
+    assert shown.share_at_clock == pytest.approx(687 / 762.3, rel=0.002)
+    assert not shown.implausible
+
+
+def test_faster_than_the_roof_is_an_alarm():
+    floor = floor_s(H100, "bf16", flops=1e12, size_bytes=1.0)
+    assert view(floor * 0.99, flops=1e12, size_bytes=1.0, dtype="bf16", device=H100).implausible
+    assert not view(floor * 1.01, flops=1e12, size_bytes=1.0, dtype="bf16", device=H100).implausible
+
+
+def test_what_is_not_known_is_none_and_never_zero():
+    shown = view(1.0, flops=10.0, size_bytes=0.0, dtype="fp8", device=find_device("NVIDIA A100"))
+    assert shown.share_of_datasheet is None
+    assert shown.intensity_flop_per_byte is None
+    assert shown.bound is None
+    assert not shown.implausible
+
+
+def test_a_processor_is_judged_by_what_its_canaries_reached():
+    core = measured_device("cpu:core", flop_per_s=100e9, bytes_per_s=20e9)
+    shown = view(1.0, flops=50e9, size_bytes=1e9, dtype="f32", device=core)
+    assert shown.share_of_datasheet == pytest.approx(0.5)
+    assert shown.bound is Bound.COMPUTE
+
+
+@pytest.mark.parametrize("time_s", [0.0, -1.0, float("nan")])
+def test_a_time_that_is_none_is_refused(time_s):
+    with pytest.raises(ValueError, match="must be positive"):
+        view(time_s, flops=1.0, size_bytes=1.0, dtype="f32", device=None)
+
+
+def test_the_ratio_to_the_control_is_above_one_when_we_are_faster():
+    assert ratio_to_control(1.0, 2.0) == 2.0
