@@ -13,6 +13,7 @@ import importlib.util
 import re
 import struct
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from runners.errors import BuildError, DeviceError
@@ -53,6 +54,12 @@ def unavailable() -> str | None:
 
 def compile_facts(source: str, target: str, flags: tuple[str, ...] = ()) -> tuple[KernelFacts, ...]:
     """Compile `source` for `target` (such as sm_90a) and describe its kernels, in order; BuildError with the log."""
+    cubin, log = compile_cubin(source, target, flags)
+    return describe(cubin, log, target)
+
+
+def compile_cubin(source: str, target: str, flags: tuple[str, ...] = ()) -> tuple[bytes, str]:
+    """The machine code of `source` for `target` and the compiler's log; BuildError with the log."""
     from cupy.cuda import nvrtc
 
     includes = include_options()
@@ -62,7 +69,7 @@ def compile_facts(source: str, target: str, flags: tuple[str, ...] = ()) -> tupl
     program = nvrtc.createProgram(source, PROGRAM_NAME, (), ())
     try:
         nvrtc.compileProgram(program, (*options, "--ptxas-options=-v", *flags))
-        return describe(nvrtc.getCUBIN(program), nvrtc.getProgramLog(program), target)
+        return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
     except nvrtc.NVRTCError as error:
         log = nvrtc.getProgramLog(program)
         raise BuildError(f"NVRTC for {target}: {log.strip()[-3000:] or error}", log_tail=log[-4000:]) from error
@@ -107,6 +114,14 @@ def text_sections(elf: bytes) -> dict[str, bytes]:
         if name.startswith(".text"):
             found[name] = elf[offset : offset + length]
     return found
+
+
+def toolchain_version() -> str:
+    """The version of the installed NVRTC: it decides registers and code as much as the source does."""
+    try:
+        return metadata.version("nvidia-cuda-nvrtc")
+    except metadata.PackageNotFoundError:
+        return "of the system"
 
 
 def include_options() -> tuple[str, ...]:
