@@ -89,14 +89,15 @@ def register(*, url: str, token: str, pool: str, name: str, device: str, cpu: in
     from runners.identity import RunnerIdentity
     from service.contract import RunnerRegistration
 
+    client = ServiceClient(url, token)
     try:
         environment = open_device(device, state_dir=state_dir, cpu=cpu).environment()
-        client = ServiceClient(url, token)
         registration = RunnerRegistration(name, pool, environment.device, environment.comparable_key, environment.facts)
         given = client.register(registration)
-        client.close()
     except RunnerError as error:
         raise click.ClickException(str(error)) from error
+    finally:
+        client.close()
     identity = RunnerIdentity(
         url=url, runner_id=given.runner_id, token=given.token, name=name, pool=pool, device=device
     )

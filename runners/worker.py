@@ -39,6 +39,7 @@ class Doorbell:
     def __init__(self, config: WorkerConfig) -> None:
         self._config = config
         self._one_at_a_time = threading.Lock()
+        self._rung = threading.Event()
         self._stopping = threading.Event()
         self._agent: Agent | None = None
 
@@ -66,14 +67,19 @@ class Doorbell:
         from runners.agent import Outcome
         from runners.host import build_agent
 
-        if self._stopping.is_set() or not self._one_at_a_time.acquire(blocking=False):
-            return Outcome.BUSY  # whoever is at it looks again before it ends
-        try:
-            if self._agent is None:
-                self._agent = build_agent(self._config, stopping=self._stopping)
-            return self._agent.drain(run_id)
-        finally:
-            self._one_at_a_time.release()
+        self._rung.set()
+        outcome = Outcome.BUSY
+        while self._rung.is_set() and not self._stopping.is_set():
+            if not self._one_at_a_time.acquire(blocking=False):
+                return Outcome.BUSY  # whoever is at it sees the ring before it ends
+            try:
+                self._rung.clear()
+                if self._agent is None:
+                    self._agent = build_agent(self._config, stopping=self._stopping)
+                outcome = self._agent.drain(run_id)
+            finally:
+                self._one_at_a_time.release()
+        return outcome
 
     def poll_until_stopped(self) -> None:
         """Look for work again and again, with jitter so that a fleet does not ask at once."""
