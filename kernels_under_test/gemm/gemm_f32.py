@@ -7,7 +7,7 @@ from runners.api import Axes, Context, Inputs, Launch, implementation
 from .._arrays import aligned, c_launch, hold
 from .problem import GEMM, sizes
 
-LEAST_ROWS = 16  # below, `gemm_skinny_f32` is the kernel to take
+LEAST_ROWS = 32  # below, `gemm_skinny_f32` is the kernel to take
 
 
 @implementation(

@@ -26,6 +26,8 @@ SUITE = "kernels_under_test"
 SUITE_FILES = (
     "__init__.py",
     "_arrays.py",
+    "_shapes.py",
+    "shapes.jsonl",
     "gemm/problem.py",
     "gemm/gemm_f32.py",
     "gemm/gemm_f32.c",
