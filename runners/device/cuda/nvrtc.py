@@ -69,7 +69,8 @@ def compile_cubin(source: str, target: str, flags: tuple[str, ...] = ()) -> tupl
     program = nvrtc.createProgram(source, PROGRAM_NAME, (), ())
     try:
         nvrtc.compileProgram(program, (*options, "--ptxas-options=-v", *flags))
-        return nvrtc.getCUBIN(program), nvrtc.getProgramLog(program)
+        # The binding drops the last byte, without which nvdisasm refuses the file.
+        return nvrtc.getCUBIN(program) + b"\0", nvrtc.getProgramLog(program)
     except nvrtc.NVRTCError as error:
         log = nvrtc.getProgramLog(program)
         raise BuildError(f"NVRTC for {target}: {log.strip()[-3000:] or error}", log_tail=log[-4000:]) from error
