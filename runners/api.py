@@ -100,6 +100,10 @@ class Context(Protocol):
         """The folder of the implementation's own file."""
 
     @property
+    def build_dir(self) -> Path:
+        """The folder that the repository's own build command fills; outside the worktree, one for each build."""
+
+    @property
     def threads(self) -> int:
         """Threads that the workload may use (1 unless it says otherwise)."""
 

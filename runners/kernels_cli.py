@@ -34,6 +34,11 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that every command takes."""
     for option in (
         click.option("--suite", "suite_dir", type=click.Path(path_type=Path), help="Suite folder (default: ours)."),
+        click.option(
+            "--build-dir",
+            type=click.Path(path_type=Path),
+            help="Where libraries are (default: the user's cache).",
+        ),
         click.option("--kernel", "pattern", default="*", help="Only kernels whose name or key matches this glob."),
         click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True),
         click.option("--tier", type=click.Choice(["core", "nightly", "weekly"]), default="core", show_default=True),
@@ -44,8 +49,9 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 
 @kernels.command("list")
 @_options
-def list_kernels(suite_dir: Path | None, pattern: str, device: str, tier: str) -> None:
+def list_kernels(suite_dir: Path | None, pattern: str, device: str, tier: str, *, build_dir: Path | None) -> None:
     """Show every workload, with its work and whether it can run here."""
+    del build_dir
     _, chosen = _load(suite_dir, pattern=pattern, device=device, tier=tier)
     from runners.kernels_run import why_skipped
 
@@ -61,12 +67,12 @@ def list_kernels(suite_dir: Path | None, pattern: str, device: str, tier: str) -
 
 @kernels.command("check")
 @_options
-def check_kernels(suite_dir: Path | None, pattern: str, device: str, tier: str) -> None:
+def check_kernels(suite_dir: Path | None, pattern: str, device: str, tier: str, *, build_dir: Path | None) -> None:
     """Compare every kernel with its float64 reference; exit 1 when one is wrong or does not run."""
     suite, chosen = _load(suite_dir, pattern=pattern, device=device, tier=tier)
     from runners.kernels_run import check_all
 
-    rows = _collect(check_all(suite, chosen, build_dir=_build_dir(), seeds=CHECK_SEEDS), chosen, "checked")
+    rows = _collect(check_all(suite, chosen, build_dir=build_dir or _build_dir(), seeds=CHECK_SEEDS), chosen, "checked")
     _print_table([["workload", "result"], *([row.key, _result(row)] for row in rows)])
     _finish(rows)
 
@@ -75,12 +81,21 @@ def check_kernels(suite_dir: Path | None, pattern: str, device: str, tier: str) 
 @_options
 @click.option("--seconds", default=0.1, show_default=True, help="Time to spend on each workload.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines instead of a table.")
-def run_kernels(suite_dir: Path | None, pattern: str, device: str, tier: str, *, seconds: float, as_json: bool) -> None:
+def run_kernels(
+    suite_dir: Path | None,
+    pattern: str,
+    device: str,
+    tier: str,
+    *,
+    build_dir: Path | None,
+    seconds: float,
+    as_json: bool,
+) -> None:
     """Check and time every kernel: the author's quick look (compare two commits with `kernelwatch compare`)."""
     suite, chosen = _load(suite_dir, pattern=pattern, device=device, tier=tier)
     from runners.kernels_run import time_all
 
-    rows = _collect(time_all(suite, chosen, build_dir=_build_dir(), budget_s=seconds), chosen, "ran")
+    rows = _collect(time_all(suite, chosen, build_dir=build_dir or _build_dir(), budget_s=seconds), chosen, "ran")
     if as_json:
         for row in rows:
             click.echo(json.dumps(dataclasses.asdict(row)))

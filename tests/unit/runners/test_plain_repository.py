@@ -10,17 +10,17 @@ from runners.measure.discover import load_suite
 REPOSITORY = Path(__file__).parents[2] / "fixtures" / "plain_repository"
 
 
-def checked(root, tmp_path):
+def checked(root):
     suite = load_suite(root / "benchmarks")
     chosen = select(suite, tier="nightly", device="cpu", pattern="*")
-    return {row.key: row for row in check_all(suite, chosen, build_dir=tmp_path / "build", seeds=(1, 2))}
+    return {row.key: row for row in check_all(suite, chosen, build_dir=root / "build", seeds=(1, 2))}
 
 
 def test_a_repository_with_its_own_makefile_is_built_and_checked(tmp_path):
     root = tmp_path / "repository"
     shutil.copytree(REPOSITORY, root)
     subprocess.run(["make", "-s", "lib"], cwd=root, check=True)
-    rows = checked(root, tmp_path)
+    rows = checked(root)
     assert len(rows) == 6
     assert {row.status for row in rows.values()} == {RowStatus.OK}
 
@@ -28,6 +28,6 @@ def test_a_repository_with_its_own_makefile_is_built_and_checked(tmp_path):
 def test_a_repository_that_was_not_built_says_which_library_is_missing(tmp_path):
     root = tmp_path / "repository"
     shutil.copytree(REPOSITORY, root)
-    row = checked(root, tmp_path)["dots_library[cols=7,rows=3]"]
+    row = checked(root)["dots_library[cols=7,rows=3]"]
     assert row.status is RowStatus.CRASHED
     assert "libdots.so" in row.reason
