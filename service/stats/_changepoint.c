@@ -33,6 +33,7 @@ typedef struct {
     double before, after; /* levels, trend removed */
     double se;            /* standard error of after - before */
     double z;
+    double over_line;     /* squared z by which the step beats one straight line over both sides */
 } kw_change;
 
 typedef struct {
@@ -385,7 +386,7 @@ static double test(work *k, int a, int t, int b, kw_change *c) {
     double vl = (cost(k, a, t) + prior * k->unit) / (nl - 1 + prior);
     double vr = (cost(k, t, b) + prior * k->unit) / (nr - 1 + prior);
     *c = (kw_change){t, nl, nr, level(k, a, t), level(k, t, b),
-                     sqrt(vl / wl * inflation_of(k->rho, nl) + vr / wr * inflation_of(k->rho, nr)), 0};
+                     sqrt(vl / wl * inflation_of(k->rho, nl) + vr / wr * inflation_of(k->rho, nr)), 0, 0};
     double step = fabs(c->after - c->before);
     c->z = normal_of_t(step / c->se, k->dof);
     if (h >= RANKS) c->z = greater(c->z, rank_z(k, a, t, b) / sqrt(inflation_of(k->rho, h)));
@@ -546,7 +547,12 @@ static int find(work *k, const double *se, model models[3], kw_change *out, kw_l
     facts->slope = m->slope;
     facts->slope_z = models[0].more_z;
     find_modes(k, m, facts);
-    memcpy(out, m->changes, m->count * sizeof *out);
+    for (int i = 0; i < m->count; i++) {
+        kw_change *c = out + i;
+        *c = m->changes[i];
+        int a = c->index - c->n_before, b = c->index + c->n_after, h = min_i(c->n_before, c->n_after);
+        c->over_line = line_excess(k, a, c->index, b) / (m->unit * inflation_of(m->rho, h));
+    }
     for (int s = 0; s <= m->count; s++) {
         int a = s ? m->cuts[s - 1] : 0, b = s < m->count ? m->cuts[s] : k->n;
         double se_at = sqrt(m->unit * inflation_of(m->rho, b - a) / (k->sw[b] - k->sw[a]));

@@ -47,7 +47,7 @@ class CChange(ctypes.Structure):
 
     _fields_ = (
         *((f, ctypes.c_int) for f in ("index", "n_before", "n_after")),
-        *((f, ctypes.c_double) for f in ("before", "after", "se", "z")),
+        *((f, ctypes.c_double) for f in ("before", "after", "se", "z", "over_line")),
     )
 
 

@@ -27,8 +27,9 @@ TAIL_POINTS = 256
 SAME_ALARM_POINTS = 5
 """A change this near a known one is the same change."""
 
-LATE_POINTS = 40
-"""A step that took more points than this to be seen is a slow finding, like a trend: listed, not alarmed."""
+LATE_POINTS, OVER_LINE = 40, 5.0
+"""A step that took more points than this to be seen, or that explains the points no better than a straight line by this
+much squared z, is a slow finding, like a trend: listed, not alarmed."""
 
 NEW_POINTS = 5
 """Points of a new level that `smallest_detectable` supposes."""
@@ -65,6 +66,8 @@ class DetectorSettings:
 
 
 DEFAULT = DetectorSettings()
+TAIL = DetectorSettings(penalty=3.25)
+"""For one point at a time: a tail is short, and what a lower penalty lets through still has to pass `new_alarms`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,8 @@ class Change:
     """Two-sided, corrected for having looked at every place of the series (Bonferroni over the scan)."""
     n_before: int
     n_after: int
+    over_line: float
+    """Squared z by which the step explains its two sides better than one straight line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +215,7 @@ def _change(c: CChange, *, n: int, slope: float) -> Change:
         p_value=min(1.0, places * math.erfc(c.z / math.sqrt(2))),
         n_before=c.n_before,
         n_after=c.n_after,
+        over_line=c.over_line,
     )
 
 
@@ -243,7 +249,7 @@ def detect_tail(
     start: int = 0,
     se: ArrayLike | None = None,
     hosts: ArrayLike | None = None,
-    settings: DetectorSettings = DEFAULT,
+    settings: DetectorSettings = TAIL,
 ) -> Detection:
     """Run `detect` on the points from `start` (the last confirmed change) on.
 
@@ -262,16 +268,19 @@ def detect_tail(
 
 
 def new_alarms(found: Detection, known: Iterable[int]) -> tuple[Change, ...]:
-    """Return the changes that somebody should hear of now: not known yet, and seen in time.
+    """Return the changes that somebody should hear of now: not known yet, seen in time, and no trend.
 
     `known` are the indices alarmed before. A false step through a trend or correlated noise typically lies far back
-    when it first passes the test; a true one of two sd or more is seen within twenty points.
+    when it first passes the test, and a line does nearly as well; a true one of two sd or more is seen within twenty
+    points, at the end of the series, where a line cannot follow it.
     """
     seen = list(known)
     return tuple(
         change
         for change in found.changes
-        if found.n - change.index <= LATE_POINTS and all(abs(change.index - i) > SAME_ALARM_POINTS for i in seen)
+        if found.n - change.index <= LATE_POINTS
+        and change.over_line >= OVER_LINE
+        and all(abs(change.index - i) > SAME_ALARM_POINTS for i in seen)
     )
 
 

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.domain.points import Figure, to_points
-from service.stats.changepoint import LATE_POINTS, detect, detect_tail, new_alarms
+from service.stats.changepoint import (
+    LATE_POINTS,
+    TAIL,
+    TAIL_POINTS,
+    DetectorSettings,
+    detect,
+    detect_tail,
+    new_alarms,
+)
 from service.stats.simulate import Noise, series
 
 KINDS = list(Noise)
@@ -156,7 +164,10 @@ def test_a_host_that_takes_over_for_good_keeps_its_values():
 
 def test_a_tail_call_is_the_same_function_on_the_last_points():
     values = series(np.random.default_rng(3), 900, steps={880: 0.1}, cv=0.01)
-    assert [c.index for c in detect_tail(values).changes] == [c.index + 644 for c in detect(values[-256:]).changes]
+    same = detect(values[-TAIL_POINTS:], settings=TAIL)
+    assert (
+        [c.index for c in detect_tail(values).changes] == [c.index + 900 - TAIL_POINTS for c in same.changes] == [880]
+    )
 
 
 def test_an_alarm_is_raised_once_and_in_time():
@@ -165,3 +176,14 @@ def test_an_alarm_is_raised_once_and_in_time():
     assert [c.index for c in new_alarms(early, [])] == [60]
     assert new_alarms(early, [58]) == ()
     assert new_alarms(detect(values[: 62 + LATE_POINTS]), []) == ()
+
+
+def test_steps_that_a_line_explains_as_well_seldom_alarm():
+    found = alarms = 0
+    for seed in range(60):
+        noise = 0.01 * np.random.default_rng(seed).standard_normal(60)
+        steps = detect(np.exp(np.linspace(0, 0.04, 60) + noise), settings=DetectorSettings(trend_cost=1000.0))
+        found += len(steps.changes)
+        alarms += len(new_alarms(steps, []))
+    assert found >= 30
+    assert alarms <= 0.3 * found
