@@ -42,13 +42,18 @@ def main() -> int:
             answer = ask_peer(name, stepped + quiet + timed[:10])
             if answer is not None:
                 rows[name] = answer
-    print(f"{'':12} {'F1':>5} {'P':>5} {'R':>5} {'alarms/1,000 quiet':>19} {'1,000 x 500 points':>19}")
+    say(f"{'':12} {'F1':>5} {'P':>5} {'R':>5} {'alarms/1,000 quiet':>19} {'1,000 x 500 points':>19}")
     scores = {name: report(name, answer, stepped, quiet) for name, answer in rows.items()}
     one_at_a_time()
     fleet()
     best = max((f1 for name, (f1, _) in scores.items() if name != "kernelwatch"), default=0.0)
     slow = "otava" in scores and scores["otava"][1] < 100 * scores["kernelwatch"][1]
     return int(scores["kernelwatch"][0] < best or slow)
+
+
+def say(line: str) -> None:
+    """Write one line of the report."""
+    sys.stdout.write(line + "\n")
 
 
 Series = dict[str, Any]
@@ -115,7 +120,7 @@ def ask_peer(name: str, series: list[Series]) -> Answer | None:
         venv.create(home, with_pip=True, clear=True)
         done = subprocess.run([python, "-m", "pip", "install", "-q", PACKAGES[name]], check=False, capture_output=True)
         if done.returncode:
-            print(f"{name} cannot be installed here: {done.stderr.decode().strip().splitlines()[-1:]}", file=sys.stderr)
+            say(f"{name} cannot be installed here: {done.stderr.decode().strip().splitlines()[-1:]}")
             return None
         (home / "ok").touch()
     request = json.dumps([{"id": one["id"], "values": one["values"]} for one in series])
@@ -180,7 +185,7 @@ def report(name: str, answer: Answer, stepped: list[Series], quiet: list[Series]
     rate = 1000 * wrong / sum(len(one["values"]) for one in quiet)
     times = [s for key, s in answer["seconds"].items() if key.startswith("time-")]
     seconds = 1000 * sum(times) / len(times)
-    print(f"{name:12} {f1:5.3f} {precision:5.2f} {recall:5.2f} {rate:19.3f} {seconds:17.3f} s")
+    say(f"{name:12} {f1:5.3f} {precision:5.2f} {recall:5.2f} {rate:19.3f} {seconds:17.3f} s")
     return f1, seconds
 
 
@@ -203,9 +208,9 @@ def one_at_a_time() -> None:
             for i in range(5)
         ]
         alarms = online(fed)["alarms"].values()
-        delays = [at - 79 for rows in alarms for index, at in rows[:] if abs(index - 80) <= MARGIN]
+        delays = [at - 79 for rows in alarms for index, at in rows if abs(index - 80) <= MARGIN]
         wrong = sum(abs(index - 80) > MARGIN for rows in alarms for index, _ in rows)
-        print(
+        say(
             f"one at a time, {size} sd: {len(delays)} of {len(fed)} found, median delay {np.median(delays):.0f} points, "
             f"{1000 * wrong / (75 * len(fed)):.2f} false alarms per 1,000"
         )
@@ -227,9 +232,7 @@ def fleet() -> None:
     ]
     alerts = group(changes, series=len(fleet.values), families=len(set(fleet.families)))
     exact = len({alert.commit for alert in alerts} & set(fleet.truth))
-    print(
-        f"fleet of 2,000 x 200: {len(changes)} changes, {len(alerts)} alerts, {exact} of {len(fleet.truth)} commits exact"
-    )
+    say(f"fleet of 2,000 x 200: {len(changes)} changes, {len(alerts)} alerts, {exact} of {len(fleet.truth)} exact")
 
 
 if __name__ == "__main__":

@@ -134,8 +134,9 @@ static double median7(const double *y) {
  * as noise, while a level change, being one difference, does not. */
 static double difference_sd(const double *y, int n, double *tmp) {
     for (int i = 0; i + 1 < n; i++) tmp[i] = fabs(y[i + 1] - y[i]);
-    double mid = quantile(tmp, n - 1, 0.5) / 0.6745, high = quantile(tmp, n - 1, 0.85) / 1.4395;
-    return greater(mid, high) / 1.4142135623730951;
+    int m = n - 1, half = m / 2, far = min_i(m - 1, (int)(0.85 * (m - 1) + 0.5));
+    double mid = kth(tmp, m, half), high = kth(tmp + half, m - half, max_i(0, far - half)); /* what is above mid lies right */
+    return greater(mid / 0.6745, high / 1.4395) / 1.4142135623730951;
 }
 
 /* A spike is far from the median of every window of seven that holds it (of five at the two ends): bursts of up to
@@ -344,7 +345,8 @@ static double rank_z(const work *k, int a, int t, int b) {
     }
     for (int i = 0, j; i < n; i = j) {
         for (j = i; j < n && v[j] == v[i]; j++) {}
-        ties += pow(j - i, 3) - (j - i);
+        double same = j - i;
+        ties += same * same * same - same;
     }
     double var = nl * (double)nr / 12 * (n + 1 - ties / ((double)n * (n - 1)));
     return var > 0 ? fabs(sum - nl * (n + 1) / 2.0) / sqrt(var) : 0;
@@ -365,10 +367,12 @@ static double run_z(const work *k, int a, int t, int b) {
 /* How much better t splits [a, b) than any place more than five points away: is the commit known? */
 static double place_margin(const work *k, int a, int t, int b) {
     enum { NEAR = 5 };
-    double rest = INFINITY;
-    for (int u = a + k->set->min_segment; u <= b - k->set->min_segment; u++)
-        if (u < t - NEAR || u > t + NEAR) rest = lesser(rest, cost(k, a, u) + cost(k, u, b));
-    return rest - cost(k, a, t) - cost(k, t, b);
+    int first = a + k->set->min_segment, last = b - k->set->min_segment;
+    double best, rest = 0;
+    best_split(k, a, b, &best); /* leaves the gain of every place, over the total weight, in k->gains */
+    for (int u = first; u < t - NEAR; u++) rest = greater(rest, k->gains[u - first]);
+    for (int u = t + NEAR + 1; u <= last; u++) rest = greater(rest, k->gains[u - first]);
+    return (k->gains[t - first] - rest) * (k->sw[b] - k->sw[a]);
 }
 
 static double needed(const work *k, int h) { return k->set->gate + k->set->scan * log((double)k->n / h); }
@@ -389,10 +393,11 @@ static double test(work *k, int a, int t, int b, kw_change *c) {
                      sqrt(vl / wl * inflation_of(k->rho, nl) + vr / wr * inflation_of(k->rho, nr)), 0, 0};
     double step = fabs(c->after - c->before);
     c->z = normal_of_t(step / c->se, k->dof);
-    if (h >= RANKS) c->z = greater(c->z, rank_z(k, a, t, b) / sqrt(inflation_of(k->rho, h)));
-    else if (max_i(nl, nr) >= LONG) c->z = lesser(c->z, run_z(k, a, t, b) + set->run_slack);
+    double need = needed(k, h);
+    if (h >= RANKS && c->z * c->z < need) c->z = greater(c->z, rank_z(k, a, t, b) / sqrt(inflation_of(k->rho, h)));
+    if (h < RANKS && max_i(nl, nr) >= LONG) c->z = lesser(c->z, run_z(k, a, t, b) + set->run_slack);
     double sd = sqrt(k->unit * (nl + nr) / (wl + wr)), small = lesser(step / set->min_effect, step / (set->min_sd * sd));
-    double score = lesser(c->z * c->z / needed(k, h), small);
+    double score = lesser(c->z * c->z / need, small);
     if (score >= 1 && place_margin(k, a, t, b) < set->place_margin * k->unit * inflation_of(k->rho, h)) score = 0.97;
     return score;
 }
