@@ -86,10 +86,17 @@ def cuda_launch(
             reset()
 
     symbols = "+".join(step.symbol for step in planned)
-    return Launch(run=run, output=output, load=load, facts={"symbol": symbols, "backend": "cuda"})
+    facts = {"symbol": symbols, "backend": "cuda", "code": _kind_of_code(cupy)}
+    return Launch(run=run, output=output, load=load, facts=facts)
 
 
 DEFAULT_SHARED_BYTES = 48 * 1024  # what a kernel gets without asking
+
+
+def _kind_of_code(cupy: Any) -> str:
+    """What CuPy makes for this device: a cubin, or PTX for the driver when NVRTC does not know the device."""
+    newest = max(cupy.cuda.nvrtc.getSupportedArchs())
+    return "cubin" if int(cupy.cuda.Device().compute_capability) <= newest else "ptx"
 
 
 def _argument(value: Any) -> Any:

@@ -19,6 +19,10 @@ KERNEL = re.compile(r'extern "C" __global__(?: __launch_bounds__\([^)]*\))? void
 def fake_cupy():
     """NumPy under CuPy's name; arrays gain the two methods that helpers use."""
     return types.SimpleNamespace(
+        cuda=types.SimpleNamespace(
+            nvrtc=types.SimpleNamespace(getSupportedArchs=lambda: (80, 90)),
+            Device=lambda: types.SimpleNamespace(compute_capability="90"),
+        ),
         asarray=lambda value: np.array(value).view(HostArray),
         empty=lambda shape, dtype: np.full(shape, _poison(dtype), dtype).view(HostArray),
         zeros=lambda shape, dtype: np.zeros(shape, dtype).view(HostArray),

@@ -10,6 +10,7 @@ from runners.measure.correctness import check, make_inputs, reference
 from runners.measure.discover import load_suite
 from tests.cuda_host.host import HostContext, fake_cupy
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3] / "kernels_under_test"
 SUITE = load_suite(ROOT)
 KERNELS = {found.name: found for found in SUITE.implementations if found.device == "cuda" and found.sources}
@@ -90,6 +91,7 @@ def verdicts(kernel, source_dir, build_dir):
 @pytest.mark.parametrize("name", sorted(KERNELS))
 def test_a_cuda_kernel_agrees_with_the_float64_reference(name, build_dir):
     kernel = KERNELS[name]
+    assert kernel.requires == ("cupy",)
     found = verdicts(kernel, SUITE.files[name].parent, build_dir)
     assert len(found) >= 4
     assert [why for why in found if why is not None] == []

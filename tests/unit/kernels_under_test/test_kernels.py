@@ -1,12 +1,16 @@
 """Every bundled kernel is right on all its shapes, ragged ones included, and a broken copy of each is caught."""
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from runners.kernels_run import RowStatus, check_all, select, why_skipped
+from runners.measure.context import context_for
+from runners.measure.correctness import check, make_inputs, reference
 from runners.measure.discover import load_suite
+from runners.measure.library import PORTABLE_ARCH
 
 ROOT = Path(__file__).parents[3] / "kernels_under_test"
 SUITE = load_suite(ROOT)
@@ -72,6 +76,21 @@ def test_a_broken_copy_of_a_kernel_is_a_wrong_result(source, right, wrong, build
 def test_every_c_source_has_a_broken_copy():
     sources = {source for found in CPU_KERNELS for source in found.sources}
     assert {Path(source).name for source, _, _ in BROKEN} == sources
+
+
+def test_an_edit_in_one_family_cannot_reach_the_code_of_another():
+    for source in [*ROOT.rglob("*.c"), *ROOT.rglob("*.cu")]:
+        included = re.findall(r'#include "([^"]+)"', source.read_text())
+        assert [name for name in included if not (source.parent / name).is_file() or "/" in name] == [], source
+
+
+@pytest.mark.parametrize("kernel", [found for found in CPU_KERNELS if found.sources], ids=lambda found: found.name)
+def test_a_kernel_is_right_when_built_for_the_portable_processor(kernel, build_dir):
+    bound = select(SUITE, tier="nightly", device="cpu", pattern=kernel.name)[-1]
+    inputs = make_inputs(kernel, bound.axes, seed=5)
+    launch = kernel.prepare(context_for(SUITE, kernel, build_dir, arch=PORTABLE_ARCH), inputs, bound.axes)
+    launch.run()
+    assert check(kernel, bound.axes, launch.output(), reference(kernel, inputs, bound.axes)) is None
 
 
 def test_every_kernel_has_a_control_or_a_rival():

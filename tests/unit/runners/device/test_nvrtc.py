@@ -12,6 +12,9 @@ SOURCES = sorted(ROOT.rglob("*.cu"))
 SMALL = 'extern "C" __global__ void twice(const float* x, float* y) { y[threadIdx.x] = 2.0f * x[threadIdx.x]; }\n'
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(autouse=True)
 def _toolchain():
     reason = unavailable()
