@@ -18,6 +18,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("service.local.cli:demo", "Show the whole path on a planted history."),
     "doctor": ("service.local.cli:doctor", "Check every dependency and say what is missing."),
     "migrate": ("service.local.cli:migrate", "Bring the database to the newest schema."),
+    "replay": ("service.detection_cli:replay_command", "Try a detector on the stored history, in shadow."),
+    "policy": ("service.detection_cli:policy", "Show and set what counts as a change."),
     "repo": ("service.admin_cli:repo", "Register and list repositories."),
     "token": ("service.admin_cli:token", "Create and revoke API tokens."),
     "channel": ("service.admin_cli:channel", "Say where alerts go."),

@@ -61,13 +61,15 @@ def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPol
         return Aftermath()
     raw = points.raw_measurements(session, run_ids=[run.id])
     effects = paired_effects(raw, base_id=good.id, head_id=run.commit_id, confidence=policy.confidence)
+    key_of = {measurement.series_id: measurement.workload_key for measurement in raw}
     control_ids = {measurement.series_id for measurement in raw if measurement.control}
     controls = [effect for series_id, effect in effects.items() if series_id in control_ids]
     confirmed: list[ChangePoint] = []
     unsure: list[ChangePoint] = []
     for change in waiting:
         effect = effects.get(change.series_id)
-        word = rule(change.effect, effect, controls=controls, floor=policy.min_effect)
+        floor = policy.of(key_of.get(change.series_id, "")).min_effect
+        word = rule(change.effect, effect, controls=controls, floor=floor)
         if word.ruling is Ruling.CONFIRMED and effect is not None:
             _take_over(session, change, effect, run=run, now=now)
             confirmed.append(change)

@@ -14,10 +14,10 @@ from sqlalchemy.orm import Session
 
 from service.contract import RunReason
 from service.store import regressions
-from service.store.tables import Run
+from service.store.tables import Repository, Run
 from service.usecases import confirmation, life, suspicion
 from service.usecases.aftermath import Aftermath
-from service.usecases.policy import DetectionPolicy
+from service.usecases.policy import DetectionPolicy, with_overrides
 
 HISTORY_REASONS = frozenset({RunReason.PUSH, RunReason.NIGHTLY, RunReason.BACKFILL, RunReason.MANUAL})
 
@@ -26,6 +26,7 @@ def after_report(session: Session, *, run_id: int, now: datetime, policy: Detect
     """Look at what a finished run changes; safe to call again for the same run."""
     run = session.get_one(Run, run_id)
     regressions.lock_repository(session, repository_id=run.repository_id)
+    policy = with_overrides(policy, session.get_one(Repository, run.repository_id).settings)
     if run.reason == RunReason.CONFIRM:
         return confirmation.judge_run(session, run=run, now=now, policy=policy)
     if run.reason == RunReason.VERIFY:

@@ -62,11 +62,12 @@ def look(session: Session, *, run: Run, now: datetime, policy: DetectionPolicy) 
         segment = stable_segment(
             to_points(figures[series.series_id]), changes[series.series_id], commit_id=run.commit_id
         )
-        candidate = find_candidate(segment, commit_id=run.commit_id, min_effect=policy.min_effect)
+        own = policy.of(series.workload_key)
+        candidate = find_candidate(segment, commit_id=run.commit_id, min_effect=own.min_effect)
         if candidate is not None:
             regressions.insert_change_point(session, **_row(series, candidate))
             suspected.setdefault((candidate.good.commit_id, candidate.bad.commit_id), []).append(series)
-        _note(session, series=series, segment=segment, candidate=candidate, policy=policy, now=now)
+        _note(session, series=series, segment=segment, candidate=candidate, policy=own, now=now)
     aftermath = Aftermath()
     for (good_id, bad_id), members in suspected.items():
         aftermath.add(order_confirmation(session, run=run, good_id=good_id, bad_id=bad_id, series=members))
