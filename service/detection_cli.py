@@ -40,9 +40,8 @@ def _print(outcome: Replay) -> None:
     )
     changed = [difference for difference in outcome.differences if difference.kind != "kept"]
     for difference in changed[:SHOWN]:
-        click.echo(
-            f"  {difference.kind:<4} {difference.effect * 100:+7.1f} %  commit {difference.position:>5}  {difference.workload}"
-        )
+        size = f"{difference.effect * 100:+7.1f} %"
+        click.echo(f"  {difference.kind:<4} {size}  commit {difference.position:>5}  {difference.workload}")
     if len(changed) > SHOWN:
         click.echo(f"  ... and {len(changed) - SHOWN} more (--json shows all)")
 
@@ -101,9 +100,8 @@ def set_policy(
     yes: bool,  # noqa: FBT001
 ) -> None:
     """Show what a policy would have done to the last 90 days, then save it."""
-    values = {
-        key: value for key, value in (("min_effect", min_effect), ("confidence", confidence)) if value is not None
-    }
+    given = {"min_effect": min_effect, "confidence": confidence}
+    values = {key: value for key, value in given.items() if value is not None}
     if not values:
         raise click.UsageError("name at least one of --min-effect and --confidence")
     settings = Settings()

@@ -38,7 +38,7 @@ class DetectionPolicy:
         for pattern, values in self.workloads.items():
             unknown = set(values) - set(FIELDS)
             if unknown:
-                raise PolicyError(f"{pattern!r} sets {sorted(unknown)[0]!r}; a policy has {' and '.join(FIELDS)}")
+                raise PolicyError(f"{pattern!r} sets {min(unknown)!r}; a policy has {' and '.join(FIELDS)}")
             replace(self, workloads={}, **values)
 
     def of(self, workload_key: str) -> DetectionPolicy:
@@ -58,5 +58,5 @@ def with_overrides(default: DetectionPolicy, settings: Mapping[str, Any]) -> Det
     own = dict(settings.get("detection", {}))
     unknown = set(own) - {*FIELDS, "workloads"}
     if unknown:
-        raise PolicyError(f"unknown setting {sorted(unknown)[0]!r}: a policy has {', '.join(FIELDS)} and workloads")
+        raise PolicyError(f"unknown setting {min(unknown)!r}: a policy has {', '.join(FIELDS)} and workloads")
     return replace(default, **own)

@@ -20,6 +20,7 @@ from service.store.histories import StoredSeries
 from service.store.regressions import SeriesChange
 from service.usecases.policy import DetectionPolicy
 
+MIN_LEVEL = 3  # points of a level that the detector needs
 NEAR = 1  # points by which two detectors may place one step differently
 
 Steps = Callable[[Sequence[Point]], tuple[changepoint.Change, ...]]
@@ -109,7 +110,7 @@ def _differ(
     steps: Steps,
 ) -> Iterator[Difference]:
     floor = policy.of(series.workload_key).min_effect
-    shadow = [step for step in steps(history) if abs(step.effect) >= floor] if len(history) >= 3 else []
+    shadow = [step for step in steps(history) if abs(step.effect) >= floor] if len(history) >= MIN_LEVEL else []
     index_of = {point.position: index for index, point in enumerate(history)}
     unmatched = list(shadow)
     for entry in recorded:
@@ -119,9 +120,8 @@ def _differ(
         match = next((step for step in unmatched if index is not None and abs(step.index - index) <= NEAR), None)
         if match is not None:
             unmatched.remove(match)
-        kept = match is not None or (
-            index is not None and len(history) - index < 3 and abs(entry.change.effect) >= floor
-        )
+        too_new = index is not None and len(history) - index < MIN_LEVEL  # the detector cannot see it yet
+        kept = match is not None or (too_new and abs(entry.change.effect) >= floor)
         yield Difference("kept" if kept else "lost", series.workload_key, entry.bad_position, entry.change.effect)
     for step in unmatched:
         yield Difference("new", series.workload_key, history[step.index].position, step.effect)
