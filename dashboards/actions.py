@@ -15,6 +15,7 @@ from dashboards.desk import BisectionAction, Desk, RefusedError, TriageAction, T
 
 CSRF_KEY, PERSON_KEY = "csrf", "person"
 MAX_BULK = 1_000
+DEFAULT_EXPIRY_DAYS, MAX_EXPIRY_DAYS = 30, 365
 MAX_REFUSALS_SHOWN = 5
 
 
@@ -110,7 +111,7 @@ def triage(desk: Desk) -> Response:
 
 
 def _triage_request(actor: str, now: datetime) -> TriageRequest:
-    """Read the form; raises ValueError with a sentence for what is missing."""
+    """Read the form; raises ValueError with a sentence for what is missing. Who expects a change owns it by default."""
     ids = tuple(dict.fromkeys(request.form.getlist("regression_id", type=int)))
     if not ids:
         raise ValueError("Choose at least one regression.")
@@ -123,14 +124,15 @@ def _triage_request(actor: str, now: datetime) -> TriageRequest:
     reason = request.form.get("reason", "").strip() or None
     if reason is None and action in (TriageAction.EXPECTED, TriageAction.NOT_REAL):
         raise ValueError("Say why: the reason is kept in the log.")
-    days = request.form.get("expires_days", type=int)
+    expected = action is TriageAction.EXPECTED
+    days = min(max(request.form.get("expires_days", DEFAULT_EXPIRY_DAYS, type=int), 1), MAX_EXPIRY_DAYS)
     return TriageRequest(
         regression_ids=ids,
         action=action,
         actor=actor,
         reason=reason,
-        assignee=request.form.get("assignee", "").strip() or None,
-        expires_at=now.astimezone(UTC) + timedelta(days=days) if days and action is TriageAction.EXPECTED else None,
+        assignee=request.form.get("assignee", "").strip() or (actor if expected else None),
+        expires_at=now.astimezone(UTC) + timedelta(days=days) if expected else None,
     )
 
 

@@ -63,6 +63,20 @@ def test_a_decision_reaches_the_use_case_with_its_actor_and_reason(signed_in, bu
     assert "1 regression: expected." in signed_in.get(page).text
 
 
+def test_who_expects_a_change_owns_it_for_a_month_unless_the_form_says_otherwise(signed_in, built, doors):
+    csrf = token_in(signed_in.get("/regressions").text)
+    form = {
+        "csrf": csrf,
+        "regression_id": ["1", "2"],
+        "action": "expected",
+        "reason": "new algorithm",
+        "expires_days": "",
+    }
+    signed_in.post("/regressions/triage", data=form)
+    assert doors.triaged[0].assignee == "ada"
+    assert doors.triaged[0].expires_at == builders.NOW + timedelta(days=30)
+
+
 def test_five_hundred_are_moved_in_one_call(signed_in, built, doors):
     csrf = token_in(signed_in.get("/regressions").text)
     form = {"csrf": csrf, "regression_id": [str(i) for i in range(1, 501)], "action": "acknowledged"}

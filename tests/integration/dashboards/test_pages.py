@@ -14,6 +14,7 @@ from service.store import tables as t
 from service.store.pages import Pages, overview
 from service.store.pages.overview import SeriesState
 from tests import builders_pages as builders
+from tests.builders_suite import HOSTILE_SUBJECT
 
 LISTS = ("/", "/regressions", "/regressions?show=all&days=365", "/runs", "/runners", "/messages", "/health")
 
@@ -79,7 +80,7 @@ def test_odd_list_queries_are_answered(client, built, path):
 
 def test_a_subject_with_markup_stays_text_on_every_page(client, built):
     commit = built.commits[builders.WRONG_RESULT]
-    assert commit.subject == builders.HOSTILE_SUBJECT
+    assert commit.subject == HOSTILE_SUBJECT
     for path in ("/runs", f"/commits/{commit.sha}", f"/series/{built.series[0].id}", f"/series/{built.series[9].id}"):
         html = client.get(path).text
         assert "Größe" in html
