@@ -211,7 +211,7 @@ def one_at_a_time() -> None:
         delays = [at - 79 for rows in alarms for index, at in rows if abs(index - 80) <= MARGIN]
         wrong = sum(abs(index - 80) > MARGIN for rows in alarms for index, _ in rows)
         say(
-            f"one at a time, {size} sd: {len(delays)} of {len(fed)} found, median delay {np.median(delays):.0f} points, "
+            f"one at a time, {size} sd: {len(delays)} of {len(fed)} found, median delay {np.median(delays):.0f}, "
             f"{1000 * wrong / (75 * len(fed)):.2f} false alarms per 1,000"
         )
 
