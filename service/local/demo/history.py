@@ -22,12 +22,10 @@ AUTHORS = (("Ada Tile", "ada@example.com"), ("Ben Warp", "ben@example.com"), ("C
 FIRST_DATE = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 BETWEEN = timedelta(hours=7, minutes=13)
 SUITE = "kernels_under_test"
-# The part of the bundled suite that the demo measures: three C kernels, their problems, their NumPy controls.
-SUITE_FILES = (
-    "__init__.py",
-    "_arrays.py",
-    "_shapes.py",
-    "shapes.jsonl",
+# The part of the bundled suite that the demo measures: three C kernels, their problems, one NumPy control, and the
+# helpers at the suite's top that all of them share.
+SHARED_PATTERNS = ("*.py", "*.jsonl")
+KERNEL_FILES = (
     "gemm/problem.py",
     "gemm/gemm_f32.py",
     "gemm/gemm_f32.c",
@@ -35,11 +33,9 @@ SUITE_FILES = (
     "attention/problem.py",
     "attention/attention_f32.py",
     "attention/attention_f32.c",
-    "attention/attention_f32_numpy.py",
     "moe/problem.py",
     "moe/moe_f32.py",
     "moe/moe_f32.c",
-    "moe/moe_f32_numpy.py",
 )
 
 
@@ -143,7 +139,8 @@ class _Writer:
 
 
 def _lay_suite(source: Path, folder: Path) -> None:
-    for name in SUITE_FILES:
+    shared = [path.name for pattern in SHARED_PATTERNS for path in sorted(source.glob(pattern))]
+    for name in (*shared, *KERNEL_FILES):
         target = folder / SUITE / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source / name, target)

@@ -36,7 +36,7 @@ PATIENCE_S = 240.0  # for one push; it usually takes a tenth
 POLL_S = 0.5
 CALM_POLLS = 2
 # Enough processes for an interval, few enough that forty commits fit into minutes.
-PROTOCOL = {"processes": 4, "blocks": 3, "block_s": 0.02, "budget_s": 20.0}
+PROTOCOL = {"processes": 4, "blocks": 3, "block_s": 0.012, "budget_s": 20.0}
 MAIL, SLACK = "mail", "slack"
 
 

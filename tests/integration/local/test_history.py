@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from runners.measure.discover import load_suite
 from service.local.demo.edits import EditError, Move, RenameWord, Replace, SetMacro
 from service.local.demo.history import SUITE, build_history, git
 from service.local.demo.plan import PLAN, Planted, all_commits, must_be_found
@@ -60,6 +61,16 @@ def test_positions_are_those_of_the_first_parent_line(made):
     on_line = [commit for push in pushes for commit in push.commits if commit.position is not None]
     assert [commit.sha for commit in on_line] == line
     assert [commit.position for commit in on_line] == list(range(len(line)))
+
+
+def test_suite_can_be_measured_from_the_first_commit_to_the_last(made):
+    folder, pushes = made
+    for push in (pushes[0], pushes[-1]):
+        git(folder, "checkout", "--quiet", push.tip.sha)
+        suite = load_suite(folder / SUITE)
+        families = {item.problem.family for item in suite.implementations if not item.control}
+        assert families == {"gemm", "attention", "moe"}
+    git(folder, "checkout", "--quiet", "main")
 
 
 def test_only_planted_commits_change_machine_code(made, tmp_path):
