@@ -35,9 +35,11 @@ ENDS_CLEAR = 0.05  # P(none) under which the search may start
 ENDS_BACK = 0.3  # P(none) over which a search goes back to the ends
 NONE_SURE = 0.97
 ABSENT_Z = 2.6
+ABSENT_SHARE, ABSENT_SHARE_LATE = 0.5, 0.8  # of the alarm
+LONG_ENDS = 0.15  # of the budget
 BAYES_FACTOR = 20.0
 SANDWICH_NATS = 4.5  # planned, so that most sandwiches need one batch
-OTHER_MASS = 0.1
+OTHER_MASS = 0.07
 SMALL_RATIO = 0.5
 MAX_PAIRS = 16
 Z95 = 1.959964
@@ -137,7 +139,7 @@ def _probe(
         pairs = _pairs(belief, float(belief.gap_size[gap]), nats=SANDWICH_NATS, runs_left=runs_left)
         return pair_probe(belief, low, high, runs=pairs, phase=Phase.SANDWICH)
     settled = frozenset([*confirmed, *doubtful])
-    others = max((float(m) for g, m in enumerate(belief.gap_mass) if g not in settled), default=0.0)
+    others = float(sum(m for g, m in enumerate(belief.gap_mass) if g not in settled))
     if others <= OTHER_MASS:
         return None
     return search_probe(problem, belief, settled=settled, running=running, runs_left=runs_left)
@@ -156,12 +158,14 @@ def _pairs(belief: Belief, size: float, *, nats: float, runs_left: int) -> int:
 
 
 def _step_is_absent(problem: BisectProblem, belief: Belief) -> bool:
-    """Today's ends differ by surely less than half of the alarm.
+    """Today's ends differ by surely less than half of the alarm, or late by clearly less than it.
 
     A Bayes factor alone proves "none" very slowly, as the prior of the size reaches down to zero.
     """
     size, sd = reasons.measured_effect(belief)
-    return size + ABSENT_Z * sd < 0.5 * abs(problem.alarm_effect)
+    spent = belief.evidence.measurements * problem.measure_cost_s
+    share = ABSENT_SHARE if spent < LONG_ENDS * problem.budget_s else ABSENT_SHARE_LATE
+    return size + ABSENT_Z * sd < share * abs(problem.alarm_effect)
 
 
 def _ends_runs(belief: Belief) -> int:
