@@ -43,6 +43,7 @@ SHAPES = {
     "moe_permute": ROUTING,
     "moe_unpermute": ROUTING,
     "moe_grouped_gemm": [{"e": 3, "rows": 70, "k": 40, "n": 72}, {"e": 5, "rows": 7, "k": 33, "n": 20}, {"e": 1, "rows": 65, "k": 64, "n": 64}],
+    "sample_top_k_top_p": [{"rows": 3, "vocab": 1003, "k": 7, "p": 0.5}, {"rows": 2, "vocab": 40, "k": 1, "p": 1.0}, {"rows": 2, "vocab": 600, "k": 50, "p": 0.95}],
     "kv_append": [{"t": 7, "slots": 19, "width": 13}, {"t": 1, "slots": 1, "width": 200}, {"t": 16, "slots": 16, "width": 64}],
     "kv_gather": [{"b": 3, "kv": 37, "page": 16, "width": 5}, {"b": 1, "kv": 1, "page": 4, "width": 1}, {"b": 2, "kv": 8, "page": 4, "width": 130}],
 }  # fmt: skip
@@ -56,6 +57,7 @@ BROKEN = [
     ("gemm_mma_bf16", "gemm/gemm_mma_bf16.cu", "p < k;", "p < k + 8;"),
     ("attention_mma_bf16", "attention/attention_mma_bf16.cu", "sums[j][2 * half] *= shrink, ", ""),
     ("attention_wmma_bf16", "attention/attention_wmma_bf16.cu", "skv - sq + q0 + row + 1", "skv - sq + q0 + row + 2"),
+    ("sample_f32_cuda", "sampling/sample_cuda.cu", "while (++kept < k && reached < p);", "while (++kept < k);"),
     ("moe_grouped_bf16_cuda", "moe/moe_grouped_cuda.cu", "expert * k + k0", "k0"),
 ]
 
