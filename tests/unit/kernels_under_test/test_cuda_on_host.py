@@ -33,6 +33,12 @@ SHAPES = {
         {"b": 1, "hq": 2, "hkv": 1, "kv": 300, "d": 128, "page": 64},
         {"b": 1, "hq": 1, "hkv": 1, "kv": 1, "d": 40, "page": 16},
     ],
+    "attention_window": [
+        {"b": 1, "hq": 2, "hkv": 1, "sq": 70, "skv": 100, "d": 64, "window": 40},
+        {"b": 1, "hq": 1, "hkv": 1, "sq": 33, "skv": 33, "d": 32, "window": 5},
+        {"b": 1, "hq": 2, "hkv": 2, "sq": 5, "skv": 131, "d": 64, "window": 128},
+    ],
+    "mla_decode": [{"b": 1, "h": 3, "kv": 37}, {"b": 2, "h": 1, "kv": 1}, {"b": 1, "h": 9, "kv": 270}],
     "rmsnorm": ROWS,
     "add_rmsnorm": ROWS,
     "softmax": ROWS,
@@ -57,6 +63,18 @@ BROKEN = [
     ("gemm_mma_bf16", "gemm/gemm_mma_bf16.cu", "p < k;", "p < k + 8;"),
     ("attention_mma_bf16", "attention/attention_mma_bf16.cu", "sums[j][2 * half] *= shrink, ", ""),
     ("attention_wmma_bf16", "attention/attention_wmma_bf16.cu", "skv - sq + q0 + row + 1", "skv - sq + q0 + row + 2"),
+    (
+        "attention_window_bf16_cuda",
+        "attention/attention_window_cuda.cu",
+        "k0 + j >= end - window",
+        "k0 + j > end - window",
+    ),
+    (
+        "mla_decode_bf16_cuda",
+        "attention/mla_split_cuda.cu",
+        "if (i < DV / 32) values[i] = value;",
+        "if (i < DV / 32) values[i] = score;",
+    ),
     ("sample_f32_cuda", "sampling/sample_cuda.cu", "while (++kept < k && reached < p);", "while (++kept < k);"),
     ("moe_grouped_bf16_cuda", "moe/moe_grouped_cuda.cu", "expert * k + k0", "k0"),
 ]
