@@ -10,7 +10,8 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -104,8 +105,23 @@ class Driver:
         except httpx.HTTPError as error:
             outcome.error = LocalError(f"the service could not be reached: {error}")
 
+    def first_push(self) -> None:
+        """Only the first push, until it has been dealt with."""
+        with self._opened() as (forge, watch, pushes):
+            forge.push(pushes[0])
+            self._await_quiet(watch)
+
     def _drive(self) -> bool:
-        # 1. The repository and the people to tell.
+        with self._opened() as (forge, watch, pushes):
+            for number, push in enumerate(pushes, start=1):
+                self._say(f"push {number}/{len(pushes)}  {len(push.commits)} commits, tip {push.tip.sha[:10]}")
+                forge.push(push)
+                self._await_quiet(watch)
+            return self._conclude(watch, pushes)
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Forge, Watch, tuple[MadePush, ...]]]:
+        """The repository, registered, and the people to tell."""
         pushes = build_history(self._settings.data_dir / "history")
         count = sum(len(push.commits) for push in pushes)
         self._say(f"history    {count} commits in {len(pushes)} pushes, from real kernels")
@@ -113,14 +129,7 @@ class Driver:
         engine = make_engine(self._addresses.database_url)
         try:
             self._register(forge, Session(engine))
-            watch = Watch(engine, repository=forge.name)
-            # 2. Push after push, each when the last has been dealt with.
-            for number, push in enumerate(pushes, start=1):
-                self._say(f"push {number}/{len(pushes)}  {len(push.commits)} commits, tip {push.tip.sha[:10]}")
-                forge.push(push)
-                self._await_quiet(watch)
-            # 3. The verdict.
-            return self._conclude(watch, pushes)
+            yield forge, Watch(engine, repository=forge.name), pushes
         finally:
             engine.dispose()
 
