@@ -56,5 +56,7 @@ def check_secrets(settings: Settings) -> None:
             continue
         value = secret.get_secret_value()
         letters = "".join(character for character in value.lower() if character.isalpha())
-        if len(value) < MIN_SECRET_LENGTH or len(set(value)) < MIN_SECRET_LENGTH // 2 or letters in WELL_KNOWN:
+        for word in WELL_KNOWN:
+            letters = letters.replace(word, "")
+        if len(value) < MIN_SECRET_LENGTH or len(set(value)) < MIN_SECRET_LENGTH // 2 or not letters:
             raise UnsafeSecretError(f"{name} is too easy to guess: use a long random text (`openssl rand -hex 32`)")

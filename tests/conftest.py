@@ -342,7 +342,7 @@ def repository(sessions, git_repo):
     return made
 
 
-def build_measurement(sha: str, **changes) -> dict:
+def build_measurement(sha: str, /, **changes) -> dict:
     """One good measurement as JSON; `changes` replace fields."""
     block = {"process": 0, "order": 0, "wall_s": [0.011, 0.010, 0.012], "cpu_s": [0.010, 0.010, 0.011]}
     block |= {"canary_wall_s": 0.002, "canary_cpu_s": 0.002, "flags": []}

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import case, func, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.orm import Session
 
 from service.contract import FailureKind, FailureStage
@@ -162,7 +162,7 @@ def first_queued_per_pool(session: Session, *, queued_before: datetime) -> Seque
         select(Run.pool, Run.id)
         .where(Run.state == RunState.QUEUED, Run.created_at < queued_before)
         .order_by(Run.pool, Run.priority.desc(), Run.id)
-        .distinct(Run.pool)
+        .ext(distinct_on(Run.pool))
     )
     return list(rows)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
@@ -106,8 +106,7 @@ def series_ids(session: Session, *, repository_id: int, wanted: set[SeriesKey]) 
         rows = [{"repository_id": repository_id, **_columns(key)} for key in missing]
         session.execute(insert(Series).on_conflict_do_nothing(constraint="uq_series_key"), rows)
         found = _find(session, wanted)
-        for key in missing:
-            _link(session, series_id=found[key], key=key)
+        _link(session, repository_id=repository_id, made={key: found[key] for key in missing})
     return found
 
 
@@ -124,34 +123,37 @@ def _find(session: Session, wanted: set[SeriesKey]) -> dict[SeriesKey, int]:
     return {key: by_key[key] for key in wanted if key in by_key}
 
 
-def _link(session: Session, *, series_id: int, key: SeriesKey) -> None:
-    """Point a new series at the one it continues: the newest of the same metric, workload and pool, any version.
+def _link(session: Session, *, repository_id: int, made: Mapping[SeriesKey, int]) -> None:
+    """Point new series at the ones they continue: the newest of the same benchmark and workload name, metric and pool.
 
-    Same workload name and benchmark name is what "the same" means across versions. A first series has none.
+    Equal names are what "the same" means across versions. A first series has no predecessor.
     """
-    subject = (
-        select(Benchmark.repository_id, Benchmark.name, Workload.key)
-        .join(Workload, Workload.benchmark_id == Benchmark.id)
-        .where(Workload.id == key.workload_id)
-        .subquery()
-    )
-    predecessor = (
-        select(Series.id)
+    names = _names(session, {key.workload_id for key in made})
+    newest = (
+        select(Benchmark.name, Workload.key, Series.metric, Series.pool, func.max(Series.id))
         .join(Workload, Workload.id == Series.workload_id)
         .join(Benchmark, Benchmark.id == Workload.benchmark_id)
-        .join(
-            subject,
-            (subject.c.repository_id == Benchmark.repository_id)
-            & (subject.c.name == Benchmark.name)
-            & (subject.c.key == Workload.key),
+        .where(
+            Series.repository_id == repository_id,
+            Series.id < min(made.values()),
+            Benchmark.name.in_(sorted({name for name, _ in names.values()})),
         )
-        .where(Series.id < series_id, Series.metric == key.metric, Series.pool == key.pool)
-        .order_by(Series.id.desc())
-        .limit(1)
+        .group_by(Benchmark.name, Workload.key, Series.metric, Series.pool)
     )
-    session.execute(
-        update(Series)
-        .where(Series.id == series_id, Series.predecessor_id.is_(None))
-        .values(predecessor_id=predecessor.scalar_subquery())
-        .execution_options(synchronize_session=False)
+    before = {(name, key, metric, pool): row_id for name, key, metric, pool, row_id in session.execute(newest)}
+    links = [
+        {"id": series_id, "predecessor_id": before[*names[key.workload_id], key.metric, key.pool]}
+        for key, series_id in made.items()
+        if (*names[key.workload_id], key.metric, key.pool) in before
+    ]
+    if links:
+        session.execute(update(Series), links)
+
+
+def _names(session: Session, workload_ids: set[int]) -> dict[int, tuple[str, str]]:
+    rows = session.execute(
+        select(Workload.id, Benchmark.name, Workload.key)
+        .join(Benchmark, Benchmark.id == Workload.benchmark_id)
+        .where(Workload.id.in_(sorted(workload_ids)))
     )
+    return {workload_id: (name, key) for workload_id, name, key in rows}

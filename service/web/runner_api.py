@@ -120,8 +120,11 @@ def heartbeat(run_id: int) -> Response:
         runner = auth.require_runner(session)
         beat = parse(_HEARTBEAT)
         _check_run_id(run_id, beat.run_id)
-        if len(beat.stage) > MAX_TEXT or "\x00" in beat.stage or max(beat.done, beat.total) >= 2**31:
-            raise refused([{"field": "stage", "message": f"must be text of at most {MAX_TEXT} characters"}])
+        counts_fit = all(0 <= count < 2**31 for count in (beat.done, beat.total))
+        if len(beat.stage) > MAX_TEXT or "\x00" in beat.stage or not counts_fit:
+            raise refused(
+                [{"field": "stage", "message": f"must be text of at most {MAX_TEXT} characters, with counts from 0"}]
+            )
         hold = dispatch.heartbeat(session, runner=runner, beat=beat, now=parts.clock(), lease_s=parts.settings.lease_s)
     return as_json({"hold": hold})
 
