@@ -188,8 +188,9 @@ def _note(
     if len(segment) >= MIN_SEGMENT:
         found = _detect(segment)
         facts |= {
-            "noise_floor": found.noise_floor,
-            "smallest_detectable": found.smallest_detectable,
+            "noise": found.noise_floor,
+            "detectable": found.smallest_detectable,
+            "floor": policy.min_effect,
             "autocorrelation": found.autocorrelation,
             "bimodal": None if found.bimodal is None else asdict(found.bimodal),
             "drift": None if found.drift is None else asdict(found.drift),
