@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 import click
@@ -21,7 +21,8 @@ from service.stats.bisect import (
     Outcome,
     Probe,
     Verdict,
-    next_step,
+    Wait,
+    next_steps,
 )
 
 
@@ -94,38 +95,28 @@ def play(conversation: Conversation) -> Outcome | None:
     built: set[int] = set()
     batch = 0
     while True:
-        probes, outcome = _round(problem, log)
-        if outcome is not None:
-            conversation.tell(op="answer", **answer_of(outcome))
-            return outcome
-        ready = []
-        for probe in probes:
-            failure = _build(conversation, probe, built)
-            if failure is None:
-                ready.append(probe)
-            else:
+        probes = next_steps(problem, log, count=max(problem.workers, 1))
+        if isinstance(probes, Outcome):
+            conversation.tell(op="answer", **answer_of(probes))
+            return probes
+        if isinstance(probes, Wait):
+            raise ProtocolError("nothing runs, yet the engine waits")
+        if len(probes) == 1:
+            failure = _build(conversation, probes[0], built)
+            if failure is not None:
                 log.append(failure)
-        if not ready:
+                continue
+        reply = _measure(conversation, probes)
+        if reply.get("error") == "build":
+            log.append(Failure(int(reply["commit"]), FailureKind.BUILD))
             continue
-        reply = _measure(conversation, ready)
         if "error" in reply:
             conversation.tell(op="answer", verdict="inconclusive", culprits=[], confidence=0.0, note=str(reply))
             return None
-        for worker, (probe, values) in enumerate(zip(ready, reply["values"], strict=True)):
+        built.update(position for probe in probes for position in probe.order)
+        for worker, (probe, values) in enumerate(zip(probes, reply["values"], strict=True)):
             batch += 1
             log += list(_observations(probe, values, batch=batch, worker=worker))
-
-
-def _round(problem: BisectProblem, log: list[Observation | Failure]) -> tuple[list[Probe], Outcome | None]:
-    probes: list[Probe] = []
-    while len(probes) < max(problem.workers, 1):
-        step = next_step(problem, log, probes)
-        if isinstance(step, Outcome):
-            return [], step
-        if not isinstance(step, Probe):
-            break
-        probes.append(step)
-    return probes, None
 
 
 def _build(conversation: Conversation, probe: Probe, built: set[int]) -> Failure | None:
@@ -137,7 +128,7 @@ def _build(conversation: Conversation, probe: Probe, built: set[int]) -> Failure
     return None
 
 
-def _measure(conversation: Conversation, probes: list[Probe]) -> dict[str, Any]:
+def _measure(conversation: Conversation, probes: Sequence[Probe]) -> dict[str, Any]:
     if len(probes) == 1:
         reply = conversation.ask(op="measure", commits=list(probes[0].order))
         return reply if "error" in reply else {"values": [reply["values"]]}

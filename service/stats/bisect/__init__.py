@@ -1,6 +1,6 @@
 """Bisection by belief: which commit made it slower, or that none did."""
 
-from service.stats.bisect.engine import next_step, outlook, posterior
+from service.stats.bisect.engine import next_step, next_steps, outlook, posterior
 from service.stats.bisect.types import (
     BisectProblem,
     Blame,
@@ -34,6 +34,7 @@ __all__ = [
     "Verdict",
     "Wait",
     "next_step",
+    "next_steps",
     "outlook",
     "posterior",
 ]

@@ -6,7 +6,6 @@ at any point goes on with the same decision.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,8 +13,7 @@ import numpy as np
 from service.stats.bisect import reasons
 from service.stats.bisect.belief import Belief, believe_evidence
 from service.stats.bisect.evidence import Evidence, collect
-from service.stats.bisect.likelihood import RunSums
-from service.stats.bisect.probe import is_tight, pair_probe, search_probe
+from service.stats.bisect.plan import plan, prove, runs_left
 from service.stats.bisect.types import (
     BisectProblem,
     Blame,
@@ -23,7 +21,6 @@ from service.stats.bisect.types import (
     Observation,
     Outcome,
     Outlook,
-    Phase,
     Posterior,
     Probe,
     Reason,
@@ -31,17 +28,11 @@ from service.stats.bisect.types import (
     Wait,
 )
 
-ENDS_CLEAR = 0.05  # P(none) under which the search may start
-ENDS_BACK = 0.3  # P(none) over which a search goes back to the ends
 NONE_SURE = 0.97
 ABSENT_Z = 2.6
 ABSENT_SHARE, ABSENT_SHARE_LATE = 0.5, 0.8  # of the alarm
 LONG_ENDS = 0.15  # of the budget
-BAYES_FACTOR = 20.0
-SANDWICH_NATS = 4.5  # planned, so that most sandwiches need one batch
-OTHER_MASS = 0.07
 SMALL_RATIO = 0.5
-MAX_PAIRS = 16
 Z95 = 1.959964
 
 
@@ -73,6 +64,14 @@ def next_step(
     problem: BisectProblem, log: Sequence[Observation | Failure], running: Sequence[Probe] = ()
 ) -> Probe | Wait | Outcome:
     """The next batch to start, or Wait, or the verdict."""
+    step = next_steps(problem, log, running, count=1)
+    return step[0] if isinstance(step, tuple) else step
+
+
+def next_steps(
+    problem: BisectProblem, log: Sequence[Observation | Failure], running: Sequence[Probe] = (), *, count: int
+) -> tuple[Probe, ...] | Wait | Outcome:
+    """Up to `count` batches for free workers, from one look at the log; or Wait, or the verdict."""
     evidence = collect(problem, log)
     if evidence.groups.count == 1:
         return _nothing_changed(problem, evidence)
@@ -80,23 +79,18 @@ def next_step(
     early = _early_end(problem, belief)
     if early is not None:
         return early
-    confirmed, doubtful = _sandwiches(problem, belief)
-    runs_left = _runs_left(problem, belief, running)
-    probe = None
-    if runs_left >= 2:
-        probe = _probe(
-            problem,
-            belief,
-            confirmed=confirmed,
-            doubtful=doubtful,
-            running=running,
-            runs_left=runs_left,
-        )
-    if probe is not None:
-        return probe
+    proof = prove(problem, belief)
+    probes: list[Probe] = []
+    while len(probes) < count:
+        probe = plan(problem, belief, proof, [*running, *probes])
+        if probe is None:
+            break
+        probes.append(probe)
+    if probes:
+        return tuple(probes)
     if running:
         return Wait("a running probe decides what is worth measuring")
-    return _verdict(problem, belief, confirmed, runs_left)
+    return _verdict(problem, belief, proof.confirmed, runs_left(problem, belief, ()))
 
 
 def _early_end(problem: BisectProblem, belief: Belief) -> Outcome | None:
@@ -112,49 +106,6 @@ def _early_end(problem: BisectProblem, belief: Belief) -> Outcome | None:
         code, sentence = reasons.why_no_change(problem, belief)
         return _outcome(problem, belief, Verdict.NO_CHANGE, code, sentence)
     return None
-
-
-def _probe(
-    problem: BisectProblem,
-    belief: Belief,
-    *,
-    confirmed: Sequence[int],
-    doubtful: Sequence[int],
-    running: Sequence[Probe],
-    runs_left: int,
-) -> Probe | None:
-    """Ends until the step is there, a sandwich for every clear interval, else the best search batch."""
-    searched = any(p.phase != Phase.ENDS for p in running) or len(belief.levels) > 2
-    if belief.none > (ENDS_BACK if searched else ENDS_CLEAR):
-        if not any(p.phase == Phase.ENDS for p in running):
-            pairs = _pairs(belief, abs(problem.alarm_effect), nats=4.0, runs_left=runs_left)
-            return pair_probe(belief, 0, belief.evidence.groups.count - 1, runs=pairs, phase=Phase.ENDS)
-        if problem.environment_changed or not _strong(problem, belief):
-            return None
-    groups = belief.evidence.groups
-    for gap in doubtful:
-        low, high = int(belief.levels[gap]), int(belief.levels[gap + 1])
-        if any(p.phase == Phase.SANDWICH and groups.of_position[p.position] == high for p in running):
-            continue
-        pairs = _pairs(belief, float(belief.gap_size[gap]), nats=SANDWICH_NATS, runs_left=runs_left)
-        return pair_probe(belief, low, high, runs=pairs, phase=Phase.SANDWICH)
-    settled = frozenset([*confirmed, *doubtful])
-    others = float(sum(m for g, m in enumerate(belief.gap_mass) if g not in settled))
-    if others <= OTHER_MASS:
-        return None
-    return search_probe(problem, belief, settled=settled, running=running, runs_left=runs_left)
-
-
-def _strong(problem: BisectProblem, belief: Belief) -> bool:
-    """The alarm's step is so much larger than the noise that a search may start beside the ends."""
-    return abs(problem.alarm_effect) >= 1.5 * belief.run_sd
-
-
-def _pairs(belief: Belief, size: float, *, nats: float, runs_left: int) -> int:
-    """Pairs that should yield `nats` of evidence for a step of `size`; even, so that the order is ABBA."""
-    per_pair = size**2 / (4.0 * belief.run_sd**2)
-    wanted = math.ceil(nats / max(per_pair, 1e-9) / 2.0) * 2
-    return max(1, min(max(wanted, 2), MAX_PAIRS, runs_left // 2))
 
 
 def _step_is_absent(problem: BisectProblem, belief: Belief) -> bool:
@@ -173,46 +124,7 @@ def _ends_runs(belief: Belief) -> int:
     return int(np.isin(belief.evidence.group, [0, last]).sum())
 
 
-def _runs_left(problem: BisectProblem, belief: Belief, running: Sequence[Probe]) -> int:
-    spent = belief.evidence.measurements + sum(len(p.order) for p in running)
-    return int((problem.budget_s + 1e-6) / max(problem.measure_cost_s, 1e-9)) - spent
-
-
-def _sandwiches(problem: BisectProblem, belief: Belief) -> tuple[list[int], list[int]]:
-    """Tight gaps with a clear step: those whose fresh pairs agree, and those still to be proven."""
-    confirmed: list[int] = []
-    doubtful: list[int] = []
-    for gap in np.argsort(-belief.gap_mass):
-        index = int(gap)
-        if belief.gap_mass[index] < problem.confidence or not is_tight(belief, index):
-            continue
-        (confirmed if _log_bayes_factor(belief, index) >= math.log(BAYES_FACTOR) else doubtful).append(index)
-    return confirmed, doubtful
-
-
-def _log_bayes_factor(belief: Belief, gap: int) -> float:
-    """Evidence of the sandwich runs alone for a step in this gap, against none."""
-    evidence = belief.evidence
-    low, high = belief.levels[gap], belief.levels[gap + 1]
-    mine = evidence.sandwich & np.isin(evidence.group, [low, high])
-    if not mine.any():
-        return 0.0
-    info = RunSums.of(
-        weight=belief.weight[mine],
-        log_s=evidence.log_s[mine],
-        level=(evidence.group[mine] == high).astype(np.int64),
-        block=evidence.block[mine],
-        levels=2,
-        variance=belief.run_sd**2,
-    ).within_blocks()
-    precision, value = float(info.matrix[1, 1]), float(info.vector[1])
-    mean = float(belief.gap_size[gap])
-    prior = 1.0 / max(float(belief.gap_size_sd[gap]), 0.2 * mean, 1e-12) ** 2
-    total = precision + prior
-    return 0.5 * ((value + prior * mean) ** 2 / total - prior * mean**2) - 0.5 * math.log(total / prior)
-
-
-def _verdict(problem: BisectProblem, belief: Belief, confirmed: Sequence[int], runs_left: int) -> Outcome:
+def _verdict(problem: BisectProblem, belief: Belief, confirmed: Sequence[int], left: int) -> Outcome:
     if confirmed:
         blames = tuple(sorted((_blame(belief, g) for g in confirmed), key=lambda b: -abs(b.effect)))
         single = len(blames) == 1
@@ -220,7 +132,7 @@ def _verdict(problem: BisectProblem, belief: Belief, confirmed: Sequence[int], r
         verdict = Verdict.RANGE if wide else Verdict.CULPRIT if single else Verdict.CULPRITS
         code = Reason.UNBUILDABLE if any(len(b.positions) > 1 for b in blames) else Reason.CONFIRMED
         return _outcome(problem, belief, verdict, code, reasons.why_blamed(blames), blames=blames)
-    code = Reason.BUDGET if runs_left < 2 else Reason.NO_PROBE_LEFT
+    code = Reason.BUDGET if left < 2 else Reason.NO_PROBE_LEFT
     sentence = "the budget is used up" if code is Reason.BUDGET else "no probe would tell more"
     return _outcome(problem, belief, Verdict.INCONCLUSIVE, code, sentence)
 

@@ -104,8 +104,10 @@ def search_probe(
     open_mass = np.array([0.0 if g in settled else m for g, m in enumerate(belief.gap_mass)])
     if open_mass.sum() <= 0:
         return None
-    taken = {int(belief.evidence.groups.of_position[p.position]) for p in running}
-    spots = _spots(belief, open_mass, taken)
+    of_position = belief.evidence.groups.of_position
+    taken = {int(of_position[p.position]) for p in running}
+    taken = {g for g in taken if not belief.evidence.built[g]}  # a second worker may measure what is built
+    spots = _spots(belief, open_mass, taken, wide=bool(running))
     if not spots:
         return None
     size = max(belief.effect, 0.25 * abs(problem.alarm_effect))
@@ -130,7 +132,7 @@ def search_probe(
     return _batch(belief, spots[spot], choices[runs], REFERENCES[reference])
 
 
-def _spots(belief: Belief, open_mass: Floats, taken: set[int]) -> list[Spot]:
+def _spots(belief: Belief, open_mass: Floats, taken: set[int], *, wide: bool) -> list[Spot]:
     evidence = belief.evidence
     groups = evidence.groups
     chance = build_chance(belief)
@@ -146,7 +148,7 @@ def _spots(belief: Belief, open_mass: Floats, taken: set[int]) -> list[Spot]:
             continue
         total = float(groups.weight[low + 1 : high + 1].sum())
         share = np.cumsum(groups.weight[low + 1 : high + 1])[inside - low - 1] / total
-        for pick in _picks(inside, share, chance, evidence.built, wide=bool(taken)):
+        for pick in _picks(inside, share, chance, evidence.built, wide=wide):
             group = int(inside[pick])
             cost = 0.0 if evidence.built[group] else float(groups.build_cost_s[group])
             partners = _partners(before, gap, gap + 1)
