@@ -36,8 +36,8 @@ KERNEL_NAMES = ("gemm", "softmax")
 Results = dict[tuple[str, str, str], list[float]]  # (what, tool, kernel or slowdown) -> values
 NEIGHBOUR = """
 import os, random, time
-cores, x = sorted(os.sched_getaffinity(0)), bytearray(1 << 24)
-while True:
+cores, x, parent = sorted(os.sched_getaffinity(0)), bytearray(1 << 24), os.getppid()
+while os.getppid() == parent:
     time.sleep(min(random.expovariate(1 / 0.35), 2.0))
     os.sched_setaffinity(0, {random.choice(cores)})
     end, memory = time.monotonic() + min(random.expovariate(1 / 0.25), 1.5), random.random() < 0.5
@@ -170,7 +170,7 @@ def share(values: list[float]) -> str:
 def table(regime: str, results: Results, tools: list[str]) -> str:
     """The target table of one regime."""
     widths = (18, 12, 11, 10, 10, 8)
-    rows = [("tool", "A/A ratio sd", "A/A alarms", "+2 % seen", "+5 % seen", "spread")]
+    rows: list[tuple[str, ...]] = [("tool", "A/A ratio sd", "A/A alarms", "+2 % seen", "+5 % seen", "spread")]
     for tool in tools:
         logs = [math.log(ratio) for ratio in results["ratio", tool, "0"]]
         figures = [results["figure", tool, kernel] for kernel in KERNEL_NAMES]
