@@ -32,7 +32,7 @@ def register(app: Celery, services: Callable[[], Services]) -> None:
             structlog.contextvars.clear_contextvars()
             action(services(), **arguments)
 
-        app.task(name=name)(shim)
+        app.task(name=name, shared=False)(shim)  # shared tasks would follow into every other app
 
     task("service.handle_delivery", handle_delivery)
     task("service.after_report", after_report)

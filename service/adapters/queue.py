@@ -27,7 +27,9 @@ def pool_queue(pool: str) -> str:
 def make_producer(redis_url: str) -> Celery:
     """A Celery application that only sends, and gives up quickly when the broker is away."""
     app = Celery("kernelwatch", broker=redis_url, set_as_current=False)
-    app.conf.update(transport_settings())
+    settings = transport_settings()
+    settings["broker_transport_options"] |= {"max_retries": 1, "interval_start": 0, "interval_step": 0.1}
+    app.conf.update(settings)
     return app
 
 

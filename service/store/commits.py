@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice
-from typing import Any
+from collections.abc import Collection, Sequence
 
 from sqlalchemy import func, select, update
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from service.domain.states import RunState
@@ -29,16 +26,6 @@ def ids_by_sha(session: Session, *, repository_id: int, shas: Collection[str]) -
         )
     )
     return dict(rows.all())
-
-
-def insert_missing(session: Session, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Insert commits that are not there yet, in the order given; one that is there stays as it is."""
-    remaining = iter(rows)
-    while batch := list(islice(remaining, BATCH)):
-        session.execute(
-            insert(GitCommit).on_conflict_do_nothing(index_elements=["repository_id", "sha"]),
-            [dict(row) for row in batch],
-        )
 
 
 def last_placed(session: Session, *, repository_id: int) -> tuple[int, str] | None:

@@ -1,7 +1,8 @@
 """Environments, benchmarks, workloads and series: found, or made on first sight.
 
-Racing reports insert the same keys at once, so every insert is ON CONFLICT DO NOTHING followed by a select; rows go in
-sorted by key, because two transactions that insert the same keys in different orders wait for each other for ever.
+Nearly every report meets only known keys, so they are looked up first. Racing reports insert the same new keys at
+once, so every insert is ON CONFLICT DO NOTHING followed by another look; rows go in sorted by key, because two
+transactions that insert the same keys in different orders would wait for each other for ever.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import func, select, update
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
+from service.store.bulk import insert_missing
 from service.store.tables import Benchmark, Environment, Series, Workload
 
 
@@ -42,32 +43,39 @@ def environment_id(
     session: Session, *, fingerprint: str, comparable_key: str, device: str, facts: Mapping[str, str]
 ) -> int:
     """The environment with this fingerprint."""
-    session.execute(
-        insert(Environment)
-        .values(fingerprint=fingerprint, comparable_key=comparable_key, device=device, facts=dict(facts))
-        .on_conflict_do_nothing(index_elements=["fingerprint"])
-    )
-    return session.scalars(select(Environment.id).where(Environment.fingerprint == fingerprint)).one()
+    wanted = select(Environment.id).where(Environment.fingerprint == fingerprint)
+    found = session.scalar(wanted)
+    if found is None:
+        row = {"fingerprint": fingerprint, "comparable_key": comparable_key, "device": device, "facts": dict(facts)}
+        insert_missing(session, Environment, [row])
+        found = session.scalars(wanted).one()
+    return found
 
 
 def benchmark_ids(
     session: Session, *, repository_id: int, wanted: Mapping[BenchmarkKey, Mapping[str, Any]]
 ) -> dict[BenchmarkKey, int]:
     """Ids of benchmarks by key; `wanted` holds the other columns of those that are new."""
-    if not wanted:
-        return {}
-    rows = [
-        {"repository_id": repository_id, "name": key.name, "version": key.version, **wanted[key]}
-        for key in sorted(wanted)
-    ]
-    session.execute(insert(Benchmark).on_conflict_do_nothing(index_elements=["repository_id", "name", "version"]), rows)
-    found = session.execute(
+    found = _find_benchmarks(session, repository_id, wanted)
+    missing = sorted(wanted.keys() - found.keys())
+    if missing:
+        rows = [
+            {"repository_id": repository_id, "name": key.name, "version": key.version, **wanted[key]} for key in missing
+        ]
+        insert_missing(session, Benchmark, rows)
+        found = _find_benchmarks(session, repository_id, wanted)
+    return found
+
+
+def _find_benchmarks(
+    session: Session, repository_id: int, wanted: Mapping[BenchmarkKey, Any]
+) -> dict[BenchmarkKey, int]:
+    rows = session.execute(
         select(Benchmark.name, Benchmark.version, Benchmark.id).where(
-            Benchmark.repository_id == repository_id,
-            Benchmark.name.in_(sorted({key.name for key in wanted})),
+            Benchmark.repository_id == repository_id, Benchmark.name.in_(sorted({key.name for key in wanted}))
         )
     )
-    return {BenchmarkKey(name, version): row_id for name, version, row_id in found}
+    return {BenchmarkKey(name, version): row_id for name, version, row_id in rows}
 
 
 def workload_ids(
@@ -78,22 +86,30 @@ def workload_ids(
     FLOPs and bytes follow the last report: they turn seconds into TFLOP/s when shown, and a corrected formula must
     show at once, for old points as well.
     """
-    if not wanted:
-        return {}
-    rows = [{"benchmark_id": owner, "key": key, **wanted[owner, key]} for owner, key in sorted(wanted)]
-    statement = insert(Workload)
-    statement = statement.on_conflict_do_update(
-        index_elements=["benchmark_id", "key"],
-        set_={"flops": statement.excluded.flops, "bytes": statement.excluded.bytes},
-        where=(Workload.flops != statement.excluded.flops) | (Workload.bytes != statement.excluded.bytes),
-    )
-    session.execute(statement, rows)
-    found = session.execute(
-        select(Workload.benchmark_id, Workload.key, Workload.id).where(
+    found = _find_workloads(session, wanted)
+    missing = sorted(wanted.keys() - found.keys())
+    if missing:
+        insert_missing(session, Workload, [{"benchmark_id": key[0], "key": key[1], **wanted[key]} for key in missing])
+        found = _find_workloads(session, wanted)
+    corrected = [
+        {"id": row_id, "flops": wanted[key]["flops"], "bytes": wanted[key]["bytes"]}
+        for key, (row_id, flops, size) in sorted(found.items())
+        if key in wanted and (flops, size) != (wanted[key]["flops"], wanted[key]["bytes"])
+    ]
+    if corrected:
+        session.execute(update(Workload), corrected)
+    return {key: row_id for key, (row_id, _, _) in found.items()}
+
+
+def _find_workloads(
+    session: Session, wanted: Mapping[tuple[int, str], Any]
+) -> dict[tuple[int, str], tuple[int, float, float]]:
+    rows = session.execute(
+        select(Workload.benchmark_id, Workload.key, Workload.id, Workload.flops, Workload.bytes).where(
             Workload.benchmark_id.in_(sorted({owner for owner, _ in wanted}))
         )
     )
-    return {(owner, key): row_id for owner, key, row_id in found}
+    return {(owner, key): (row_id, flops, size) for owner, key, row_id, flops, size in rows}
 
 
 def series_ids(session: Session, *, repository_id: int, wanted: set[SeriesKey]) -> dict[SeriesKey, int]:
@@ -103,8 +119,7 @@ def series_ids(session: Session, *, repository_id: int, wanted: set[SeriesKey]) 
     found = _find(session, wanted)
     missing = sorted(wanted - found.keys())
     if missing:
-        rows = [{"repository_id": repository_id, **_columns(key)} for key in missing]
-        session.execute(insert(Series).on_conflict_do_nothing(constraint="uq_series_key"), rows)
+        insert_missing(session, Series, [{"repository_id": repository_id, **_columns(key)} for key in missing])
         found = _find(session, wanted)
         _link(session, repository_id=repository_id, made={key: found[key] for key in missing})
     return found

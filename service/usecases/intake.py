@@ -23,6 +23,7 @@ from service.contract import RunReason
 from service.domain.policy import commits_to_measure, reason_to_skip
 from service.domain.states import MeasurePolicy, RunState
 from service.store import commits, repositories
+from service.store.bulk import insert_missing
 from service.store.tables import GitCommit, Repository, Run, WebhookDelivery
 from service.usecases.dispatch import order_run, skip_run
 from service.usecases.ports import Bell, GitMirror, Mirrors
@@ -192,7 +193,7 @@ def record_commits(session: Session, *, repository: Repository, mirror: GitMirro
         }
         for facts in mirror.commits(missing)
     )
-    commits.insert_missing(session, rows)
+    insert_missing(session, GitCommit, rows)
 
 
 def suite_paths(repository: Repository) -> tuple[str, ...]:
