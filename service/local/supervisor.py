@@ -121,7 +121,8 @@ class ChildProcess:
             self.spec.command,
             environment=self.spec.environment,
             log=self.log,
-            death_signal=self.spec.stop_signal,
+            # Without its broker a Celery worker may hang in an orderly shutdown; every task survives a kill.
+            death_signal=signal.SIGKILL,
         )
 
     def poll(self) -> int | None:
