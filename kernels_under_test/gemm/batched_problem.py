@@ -6,6 +6,7 @@ import numpy as np
 
 from runners.api import Array, Axes, Inputs, Problem, Workload
 
+from .._shapes import cuda_shapes
 from . import problem
 
 
@@ -41,5 +42,6 @@ BATCHED = Problem(
         Workload(axes={"b": 64, "m": 64, "n": 64, "k": 128}, label="attention heads"),
         Workload(axes={"b": 16, "m": 128, "n": 96, "k": 256}, tier="nightly"),
         Workload(axes={"b": 5, "m": 33, "n": 17, "k": 71}, tier="nightly", label="ragged"),
+        *cuda_shapes("gemm_batched"),
     ),
 )

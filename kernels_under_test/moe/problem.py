@@ -6,6 +6,8 @@ import numpy as np
 
 from runners.api import Array, Axes, Inputs, Problem, Tolerance, Workload
 
+from .._shapes import cuda_shapes
+
 BYTES = {"f32": 4, "bf16": 2, "f16": 2}
 AXES = ("t", "e", "topk", "h", "i", "routing")
 
@@ -96,5 +98,6 @@ LAYER = Problem(
         _shape(61, 5, 2, 130, 77, "zipf", "nightly", "ragged in every axis"),
         _shape(1, 16, 4, 256, 256, "uniform", "nightly", "decode, one token"),
         _shape(512, 8, 2, 256, 384, "uniform", "nightly", "prefill"),
+        *cuda_shapes("moe_layer"),
     ),
 )

@@ -1,7 +1,7 @@
 """Model mixes: how often each kernel runs in one step of a model, so that a change reads "+1.8 % of the decode step".
 
-A mix is a small JSON file beside this module: a name and terms (problem, axes, count). Counts are layers times calls
-of a layer; communication, embedding and sampling are left out, so a step is time on kernels, not the latency served.
+A mix is a small JSON file beside this module: a name, terms (problem, axes, count) and, where it holds less than its
+name may promise, a note that says so. Counts are layers times calls of a layer; communication, embedding and sampling are left out, so a step is time on kernels, not the latency served.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ class Mix:
     name: str
     device: str
     terms: tuple[Term, ...]
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def read_mix(text: str) -> Mix:
     terms = tuple(
         Term(problem_key=problem_key(term["problem"], term["axes"]), count=int(term["count"])) for term in raw["terms"]
     )
-    return Mix(name=raw["name"], device=raw["device"], terms=terms)
+    return Mix(name=raw["name"], device=raw["device"], terms=terms, note=raw.get("note", ""))
 
 
 def weigh(mix: Mix, time_s: Mapping[str, float]) -> Step:

@@ -2,11 +2,15 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import httpx
 import pytest
 
+from runners.agent import Agent
+from runners.client import ServiceClient
 from runners.device.cpu.device import CpuDevice, Priority
 from runners.job import Job, Workshop
 from runners.sandbox import Limits
+from runners.spool import Spool
 from service.contract import ProtocolParams
 
 from .hostile import GOOD_SUITE, hostile_kernel
@@ -86,3 +90,26 @@ def stub():
     service = StubService()
     yield service
     service.close()
+
+
+@pytest.fixture
+def agent_of(service, workshop, tmp_path):
+    """Agents that talk to the real web application, registered with it under the name that they are asked for."""
+    clients = []
+
+    def make(name):
+        client = ServiceClient(
+            "http://service", service.runner(name), transport=httpx.WSGITransport(app=service.app), sleep=lambda _: None
+        )
+        clients.append(client)
+        return Agent(
+            service=client,
+            spool=Spool(tmp_path / name / "spool"),
+            work=lambda order, progress: Job(order, workshop, progress).carry_out(),
+            lock_dir=tmp_path / name / "locks",
+            device="cpu",
+        )
+
+    yield make
+    for client in clients:
+        client.close()

@@ -3,14 +3,10 @@
 import threading
 from dataclasses import asdict
 
-import httpx
 import pytest
 from sqlalchemy import select
 
-from runners.agent import Agent, Outcome
-from runners.client import ServiceClient
-from runners.job import Job
-from runners.spool import Spool
+from runners.agent import Outcome
 from service.domain.states import RunState
 from service.store.tables import Measurement, Run
 from service.store.tables import Repository as RepositoryRow
@@ -32,28 +28,6 @@ def watched(service, repository):
         )
         session.add(row)
     return row
-
-
-@pytest.fixture
-def agent_of(service, workshop, tmp_path):
-    clients = []
-
-    def make(name):
-        client = ServiceClient(
-            "http://service", service.runner(name), transport=httpx.WSGITransport(app=service.app), sleep=lambda _: None
-        )
-        clients.append(client)
-        return Agent(
-            service=client,
-            spool=Spool(tmp_path / name / "spool"),
-            work=lambda order, progress: Job(order, workshop, progress).carry_out(),
-            lock_dir=tmp_path / name / "locks",
-            device="cpu",
-        )
-
-    yield make
-    for client in clients:
-        client.close()
 
 
 def runs(service):

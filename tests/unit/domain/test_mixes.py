@@ -25,7 +25,7 @@ def test_every_term_of_every_mix_is_a_workload_of_the_suite():
     rows = map(json.loads, TABLE.read_text().splitlines())
     known = {problem_key(row["problem"], row["axes"]) for row in rows}
     mixes = load_mixes()
-    assert len(mixes) >= 4
+    assert len(mixes) >= 6
     assert [(mix.name, term) for mix in mixes for term in mix.terms if term.problem_key not in known] == []
 
 
@@ -47,3 +47,9 @@ def test_nothing_measured_is_no_step():
     assert step.time_s == 0.0
     assert step.share == {}
     assert len(step.missing) == 3
+
+
+def test_a_mix_that_leaves_parts_of_its_model_out_says_so():
+    (partial,) = (mix for mix in load_mixes() if mix.name.startswith("DeepSeek-V3 decode"))
+    assert "experts" in partial.note
+    assert MIX.note == ""

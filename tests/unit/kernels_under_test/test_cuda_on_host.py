@@ -46,6 +46,12 @@ SHAPES = {
     "quantise_fp8_group128": [{"t": 3, "h": 256}, {"t": 1, "h": 128}, {"t": 5, "h": 384}],
     "silu_mul": [{"rows": 3, "i": 64}, {"rows": 1, "i": 77}, {"rows": 9, "i": 31}],
     "moe_gate": [{"t": 9, "e": 5, "topk": 2}, {"t": 4, "e": 256, "topk": 8}, {"t": 1, "e": 33, "topk": 33}],
+    "gemm_batched": [{"b": 3, "m": 70, "n": 40, "k": 72}, {"b": 2, "m": 5, "n": 13, "k": 7}, {"b": 1, "m": 64, "n": 64, "k": 33}],
+    "moe_layer": [
+        {"t": 9, "e": 5, "topk": 2, "h": 40, "i": 24, "routing": "uniform"},
+        {"t": 70, "e": 3, "topk": 1, "h": 33, "i": 70, "routing": "zipf"},
+        {"t": 2, "e": 40, "topk": 8, "h": 64, "i": 7, "routing": "zipf"},
+    ],
     "moe_permute": ROUTING,
     "moe_unpermute": ROUTING,
     "moe_grouped_gemm": [{"e": 3, "rows": 70, "k": 40, "n": 72}, {"e": 5, "rows": 7, "k": 33, "n": 20}, {"e": 1, "rows": 65, "k": 64, "n": 64}],
@@ -77,6 +83,9 @@ BROKEN = [
     ),
     ("sample_f32_cuda", "sampling/sample_cuda.cu", "while (++kept < k && reached < p);", "while (++kept < k);"),
     ("moe_grouped_bf16_cuda", "moe/moe_grouped_cuda.cu", "expert * k + k0", "k0"),
+    ("moe_layer_bf16_cuda", "moe/moe_layer_cuda.cu", "out[(long long)order[r] * h + q]", "out[(long long)r * h + q]"),
+    ("moe_layer_bf16_cuda", "moe/moe_plan_cuda.cu", "start[e] = rows;", "start[e] = rows - 1;"),
+    ("gemm_batched_bf16_cuda", "gemm/gemm_batched_cuda.cu", "w += (long long)blockIdx.z * n * k;", ""),
 ]
 
 
