@@ -1,7 +1,8 @@
 """Model mixes: how often each kernel runs in one step of a model, so that a change reads "+1.8 % of the decode step".
 
 A mix is a small JSON file beside this module: a name, terms (problem, axes, count) and, where it holds less than its
-name may promise, a note that says so. Counts are layers times calls of a layer; communication, embedding and sampling are left out, so a step is time on kernels, not the latency served.
+name may promise, a note that says so. Counts are layers times calls of a layer; communication, embedding and sampling
+are left out, so a step is time on kernels, not the latency served.
 """
 
 from __future__ import annotations

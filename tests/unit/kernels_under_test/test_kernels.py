@@ -1,5 +1,6 @@
 """Every bundled kernel is right on all its shapes, ragged ones included, and a broken copy of each is caught."""
 
+import importlib.util
 import re
 import shutil
 from pathlib import Path
@@ -96,3 +97,29 @@ def test_a_kernel_is_right_when_built_for_the_portable_processor(kernel, build_d
 def test_every_kernel_has_a_control_or_a_rival():
     problems = [found.problem.name for found in CPU_KERNELS if found.control]
     assert {found.problem.name for found in CPU_KERNELS} == set(problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("gemm_bf16_cublas", "ml_dtypes"),
+        ("gemm_batched_bf16_cublas", "ml_dtypes"),
+        ("gemm_bf16_triton", "torch"),
+        ("gemm_fp8_nvmath", "torch"),
+        ("attention_bf16_torch", "torch"),
+        ("attention_bf16_cudnn", "torch"),
+        ("rmsnorm_bf16_flashinfer", "torch"),
+        ("rope_f32_cute", "torch"),
+    ],
+)
+def test_an_adapter_of_a_library_that_is_not_there_is_skipped_with_the_reason(name, library, build_dir, monkeypatch):
+    kernel = next(found for found in SUITE.implementations if found.name == name)
+    assert library in kernel.requires
+    hidden = {one for one in kernel.requires if one != "cupy"}
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda one, *rest: None if one in hidden else real(one, *rest))
+    chosen = select(SUITE, tier="nightly", device="cuda", pattern=name)
+    assert len(chosen) >= 3
+    rows = list(check_all(SUITE, chosen, build_dir=build_dir, seeds=(1,)))
+    first_missing = next(one for one in kernel.requires if one in hidden)
+    assert {(row.status, row.reason) for row in rows} == {(RowStatus.SKIPPED, f"{first_missing} is not installed")}
