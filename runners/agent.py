@@ -82,12 +82,14 @@ class Agent:
         lock_dir: Path,
         device: str,
         stopping: threading.Event | None = None,
+        lock_patience_s: float = 0.0,
     ) -> None:
         self._service = service
         self._spool = spool
         self._work = work
         self._lock_dir = lock_dir
         self._device = device
+        self._lock_patience_s = lock_patience_s
         self.stopping = stopping or threading.Event()
 
     def drain(self, run_id: int | None = None) -> Outcome:
@@ -102,7 +104,7 @@ class Agent:
 
     def handle(self, run_id: int | None) -> Outcome:
         """Take one run, if there is one and the device is free, to its report."""
-        with device_lock(self._lock_dir, self._device) as free:
+        with device_lock(self._lock_dir, self._device, patience_s=self._lock_patience_s) as free:
             if not free:
                 return Outcome.BUSY
             try:

@@ -16,6 +16,8 @@ from runners.scratch import remove_stale
 from runners.spool import Spool
 from service.contract import RunOrder, RunReport
 
+LOCK_PATIENCE_S = 5.0  # for a device that other runners of this host use too; a stop waits no longer
+
 
 def build_agent(config: WorkerConfig, *, stopping: threading.Event | None = None) -> Agent:
     """An agent, ready to look for work; raises NotRegisteredError."""
@@ -42,6 +44,7 @@ def build_agent(config: WorkerConfig, *, stopping: threading.Event | None = None
         lock_dir=config.lock_dir,
         device=identity.device if config.cpu is None else f"{identity.device}-{config.cpu}",
         stopping=stopping,
+        lock_patience_s=LOCK_PATIENCE_S,
     )
 
 

@@ -15,6 +15,24 @@ from runners.utterance import LOG_HEAD_BYTES, LOG_TAIL_BYTES, KeptLog, describe_
 IDENTITY = RunnerIdentity(url="http://service", runner_id=3, token="secret", name="r", pool="cpu", device="cpu")
 
 
+def test_patient_runner_gets_a_device_that_becomes_free_meanwhile(tmp_path):
+    import threading
+
+    taken = threading.Event()
+
+    def hold_for_a_moment():
+        with device_lock(tmp_path, "cpu"):
+            taken.set()
+            threading.Event().wait(0.2)
+
+    holder = threading.Thread(target=hold_for_a_moment)
+    holder.start()
+    taken.wait()
+    with device_lock(tmp_path, "cpu", patience_s=30) as free:
+        assert free
+    holder.join()
+
+
 def test_a_registration_is_kept_and_only_its_owner_can_read_it(tmp_path):
     IDENTITY.save(tmp_path / "state")
     assert RunnerIdentity.load(tmp_path / "state") == IDENTITY
