@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from service.contract import RunReason
 from service.domain.states import Direction, RegressionState
-from service.store import commits
+from service.store.bulk import insert_missing
 from service.store.tables import (
     Channel,
     GitCommit,
@@ -91,7 +91,7 @@ class Story:
                     "committed_at": self.now,
                 }
             )
-        commits.insert_missing(session, rows)
+        insert_missing(session, GitCommit, rows)
 
     def commit_id(self, position: int) -> int:
         with self.sessions() as session:

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
+# Two-sided 95 % quantiles of Student's t for 1, 2, 3 ... degrees of freedom; the normal one beyond the table.
+T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 Z95 = 1.959964
 
 
@@ -23,6 +25,7 @@ class Figure:
     value_s: float
     half_width_s: float | None
     run_id: int
+    processes: int = 0  # behind the interval; 0 = unknown, the interval is taken as a normal one
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ def _collapse(figures: list[Figure]) -> Point:
     logs = [math.log(figure.value_s) for figure in figures]
     count = len(logs)
     mean = sum(logs) / count
-    claimed = [(figure.half_width_s or 0.0) / Z95 / figure.value_s for figure in figures]
+    claimed = [(figure.half_width_s or 0.0) / reach(figure.processes) / figure.value_s for figure in figures]
     within = math.sqrt(sum(se * se for se in claimed)) / count
     between = 0.0
     if count > 1:
@@ -64,3 +67,9 @@ def _collapse(figures: list[Figure]) -> Point:
         se=max(within, between),
         runs=count,
     )
+
+
+def reach(processes: int) -> float:
+    """Return how many standard errors the half-width of a 95 % interval over `processes` values holds."""
+    freedom = processes - 1
+    return T95[freedom - 1] if 1 <= freedom <= len(T95) else Z95

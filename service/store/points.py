@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ScalarSelect, func, select, update
 from sqlalchemy.orm import Session, undefer
 
 from service.contract import MeasurementStatus
@@ -170,6 +170,7 @@ def figures_of(session: Session, *, series_ids: Collection[int], since_position:
             Measurement.value_s,
             Measurement.half_width_s,
             Measurement.run_id,
+            _processes(),
         )
         .join(GitCommit, GitCommit.id == Measurement.commit_id)
         .join(Run, Run.id == Measurement.run_id)
@@ -183,7 +184,7 @@ def figures_of(session: Session, *, series_ids: Collection[int], since_position:
         )
     )
     found: dict[int, list[Figure]] = {series_id: [] for series_id in series_ids}
-    for series_id, commit_id, position, value_s, half_width_s, run_id in rows:
+    for series_id, commit_id, position, value_s, half_width_s, run_id, processes in rows:
         if position is None or value_s is None:  # excluded by the query; said again for the type checker
             continue
         found[series_id].append(
@@ -193,9 +194,16 @@ def figures_of(session: Session, *, series_ids: Collection[int], since_position:
                 value_s=value_s,
                 half_width_s=half_width_s,
                 run_id=run_id,
+                processes=processes,
             )
         )
     return found
+
+
+def _processes() -> ScalarSelect[int]:
+    """Count the processes behind a figure: the arrays of block numbers are a few dozen bytes, kept in the row."""
+    blocks = func.unnest(Measurement.block_process).table_valued("process").render_derived()
+    return select(func.count(func.distinct(blocks.c.process))).correlate(Measurement).scalar_subquery()
 
 
 def raw_measurements(session: Session, *, run_ids: Collection[int]) -> list[RawMeasurement]:

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from service.domain.points import Figure, to_points
+from service.domain.points import Figure, reach, to_points
 
 
 def figure(position: int, value_s: float, *, run_id: int = 1, half_width_s: float | None = 0.0) -> Figure:
@@ -37,3 +37,14 @@ def test_runs_that_disagree_more_than_they_admit_widen_the_standard_error():
 def test_one_run_keeps_its_own_half_width():
     (point,) = to_points([figure(1, 2.0, half_width_s=0.04)])
     assert point.se == pytest.approx(0.02 / 1.959964)
+
+
+def test_an_interval_over_few_processes_claims_more_than_its_standard_error():
+    """Four processes: the half-width is 3.18 standard errors, not 1.96."""
+    four = Figure(commit_id=1, position=1, value_s=1.0, half_width_s=0.3182, run_id=1, processes=4)
+    (point,) = to_points([four])
+    assert point.se == pytest.approx(0.1)
+
+
+def test_beyond_the_table_and_where_nothing_is_known_the_normal_quantile_serves():
+    assert reach(0) == reach(1) == reach(100) == pytest.approx(1.959964)
