@@ -136,6 +136,31 @@ def _triage_request(actor: str, now: datetime) -> TriageRequest:
     )
 
 
+def retry_message(desk: Desk, notification_id: int) -> Response:
+    """Try a failed message again."""
+    actor = _signed_in()
+    if desk.post is None:
+        raise ForbiddenError("This site is read-only.")
+    try:
+        desk.post.retry(notification_id=notification_id, actor=actor)
+        flash("The message is on its way again.", "done")
+    except RefusedError as refusal:
+        flash(str(refusal), "refused")
+    return redirect(url_for(".messages"), code=303)
+
+
+def test_channel(desk: Desk, channel_id: int) -> Response:
+    """Send a made-up message through a channel."""
+    actor = _signed_in()
+    if desk.post is None:
+        raise ForbiddenError("This site is read-only.")
+    try:
+        flash(f"{desk.post.test(channel_id=channel_id, actor=actor)}: the test message was accepted.", "done")
+    except RefusedError as refusal:
+        flash(str(refusal), "refused")
+    return redirect(url_for(".messages"), code=303)
+
+
 def steer(desk: Desk, regression_id: int) -> Response:
     """Pause, resume, cancel or repeat a bisection."""
     actor = _signed_in()

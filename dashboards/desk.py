@@ -67,6 +67,16 @@ class Steer(Protocol):
         """Act on the newest search of this regression."""
 
 
+class Post(Protocol):
+    """The outbox, as far as a person may push it; both raise RefusedError with a sentence."""
+
+    def retry(self, *, notification_id: int, actor: str) -> None:
+        """Try a message that has failed again."""
+
+    def test(self, *, channel_id: int, actor: str) -> str:
+        """Send a made-up message through a channel, now, and return the channel's name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """Everything a page may reach. Without `sign_in` and `triage` the site is read-only."""
@@ -76,3 +86,5 @@ class Desk:
     sign_in: Callable[[str], str | None] | None = None
     triage: Triage | None = None
     steer: Steer | None = None
+    post: Post | None = None
+    catcher_url: str | None = None  # where the local mail and Slack catcher shows what it has

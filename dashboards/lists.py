@@ -139,9 +139,13 @@ def messages(desk: Desk) -> str:
     before_id = request.args.get("before", type=int)
     with desk.pages.snapshot() as session:
         rows = regression_rows.notifications(session, state=state, before_id=before_id)
+        channels = regression_rows.channels(session)
     return render_template(
         "messages.html",
         rows=rows,
+        channels=channels,
+        can_post=desk.post is not None,
+        catcher_url=desk.catcher_url,
         state=state,
         states=list(NotificationState),
         before_id=before_id,

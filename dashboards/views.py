@@ -15,7 +15,7 @@ from flask import Blueprint, Response, render_template, request
 from markupsafe import Markup
 
 from dashboards import actions, details, evidence_page, formats, lists
-from dashboards.desk import Desk, Steer, Triage
+from dashboards.desk import Desk, Post, Steer, Triage
 from dashboards.figures import belief_bars, sparkline
 from service.contract import MeasurementStatus
 from service.store.pages import Pages
@@ -55,6 +55,8 @@ WRITE_RULES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("/sign-out", "sign_out", actions.sign_out),
     ("/regressions/triage", "triage", actions.triage),
     ("/regressions/<int:regression_id>/bisection", "steer", actions.steer),
+    ("/messages/<int:notification_id>/retry", "retry_message", actions.retry_message),
+    ("/channels/<int:channel_id>/test", "test_channel", actions.test_channel),
 )
 
 
@@ -65,9 +67,11 @@ def create_blueprint(
     sign_in: Callable[[str], str | None] | None = None,
     triage: Triage | None = None,
     steer: Steer | None = None,
+    post: Post | None = None,
+    catcher_url: str | None = None,
 ) -> Blueprint:
     """Build the dashboard's blueprint over a store and, if given, the use cases that people may call."""
-    desk = Desk(pages=pages, now=now, sign_in=sign_in, triage=triage, steer=steer)
+    desk = Desk(pages=pages, now=now, sign_in=sign_in, triage=triage, steer=steer, post=post, catcher_url=catcher_url)
     blueprint = Blueprint(
         NAME, __name__, template_folder="templates", static_folder="static", static_url_path="/assets"
     )

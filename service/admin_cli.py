@@ -1,4 +1,4 @@
-"""`kernelwatch repo`, `token` and `channel`: what an operator sets up, straight in the database."""
+"""`kernelwatch repo` and `token`: what an operator sets up, straight in the database."""
 
 from __future__ import annotations
 
@@ -15,26 +15,18 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from service.adapters.git import GitMirrors, check_clone_url
-from service.domain.message import CommitLine, DeliveryError, Message
-from service.domain.severity import Severity
-from service.domain.states import ChannelKind, Direction, MeasurePolicy, NotificationEvent
+from service.domain.states import MeasurePolicy
 from service.settings import Settings
 from service.store import audit, repositories
 from service.store.engine import make_engine, make_sessions
-from service.store.tables import ApiToken, Channel, Repository
+from service.store.tables import ApiToken, Repository
 from service.usecases.intake import place_line
 from service.usecases.ports import MirrorError
 from service.web.auth import hash_token, new_token
-from service.wiring import senders, utc_now
+from service.wiring import utc_now
 
 ACTOR = "cli"
 FETCH_S = 300.0
-REQUIRED = {
-    ChannelKind.EMAIL: ("to",),
-    ChannelKind.SLACK_WEBHOOK: ("url",),
-    ChannelKind.SLACK_BOT: ("token", "channel"),
-    ChannelKind.WEBHOOK: ("url", "secret"),
-}
 
 
 @contextmanager
@@ -58,7 +50,8 @@ def _embedded_url(settings: Settings) -> str:
     return EmbeddedPostgres(settings.data_dir / "postgres", port=port).url()
 
 
-def _repository(session: Session, name: str) -> Repository:
+def repository_called(session: Session, name: str) -> Repository:
+    """Return the repository of that name, or end with a sentence."""
     found = repositories.by_name(session, name=name)
     if found is None:
         raise click.ClickException(f"there is no repository {name}; `kernelwatch repo list` shows them")
@@ -175,7 +168,7 @@ def repo_set(*, name: str, nightly: bool | None, **given: Any) -> None:
         if value not in {None, ()}
     }
     with database(Settings()) as session:
-        found = _repository(session, name)
+        found = repository_called(session, name)
         if "clone_url" in changes:
             try:
                 check_clone_url(str(changes["clone_url"]))
@@ -242,105 +235,3 @@ def token_revoke(*, name: str) -> None:
     if not revoked:
         raise click.ClickException(f"there is no valid token called {name}")
     click.echo(f"revoked {len(revoked)}")
-
-
-# -- channel --------------------------------------------------------------------------------------------------------
-
-
-@click.group()
-def channel() -> None:
-    """Say where alerts go."""
-
-
-@channel.command("add")
-@click.argument("repository")
-@click.argument("name")
-@click.argument("kind", type=click.Choice([kind.value for kind in REQUIRED]))
-@click.argument("options", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option(
-    "--min-severity",
-    type=click.Choice([severity.value for severity in Severity]),
-    default=Severity.LOW.value,
-    show_default=True,
-)
-@click.option("--improvements", is_flag=True, help="Tell of improvements as well.")
-def channel_add(
-    *, repository: str, name: str, kind: str, options: tuple[str, ...], min_severity: str, improvements: bool
-) -> None:
-    """Send a REPOSITORY's alerts to a channel, e.g. `team email to=a@example.org,b@example.org`."""
-    config = _config(ChannelKind(kind), options)
-    directions = [Direction.REGRESSION.value] + [Direction.IMPROVEMENT.value] * improvements
-    with database(Settings()) as session:
-        owner = _repository(session, repository)
-        found = session.scalar(select(Channel).where(Channel.repository_id == owner.id, Channel.name == name))
-        made = found or Channel(repository_id=owner.id, name=name)
-        made.kind, made.config, made.min_severity, made.directions = kind, config, min_severity, directions
-        session.add(made)
-        session.flush()
-        audit.record(session, actor=ACTOR, action="add", subject=("channel", made.id), after={"kind": kind})
-    click.echo(f"{name}: {'changed' if found else 'added'}; try it with `kernelwatch channel test {repository} {name}`")
-
-
-def _config(kind: ChannelKind, options: tuple[str, ...]) -> dict[str, Any]:
-    pairs = [option.partition("=") for option in options]
-    config: dict[str, Any] = {key: value for key, separator, value in pairs if separator and value}
-    missing = [key for key in REQUIRED[kind] if key not in config]
-    if missing or len(config) != len(options):
-        raise click.ClickException(f"{kind} needs {' '.join(f'{key}=…' for key in REQUIRED[kind])}")
-    if kind is ChannelKind.EMAIL:
-        config["to"] = [address.strip() for address in config["to"].split(",")]
-    return config
-
-
-@channel.command("list")
-def channel_list() -> None:
-    """List the channels, without their secrets."""
-    with database(Settings()) as session:
-        rows = session.execute(select(Repository.name, Channel).join(Channel).order_by(Repository.name, Channel.name))
-        for owner, row in rows:
-            state = "on" if row.enabled else "off"
-            click.echo(f"{owner}\t{row.name}\t{row.kind}\t{state}\t{row.min_severity}\t{','.join(row.directions)}")
-
-
-@channel.command("test")
-@click.argument("repository")
-@click.argument("name")
-def channel_test(*, repository: str, name: str) -> None:
-    """Send a made-up alert through a channel."""
-    settings = Settings()
-    with database(settings) as session:
-        owner = _repository(session, repository)
-        found = session.scalar(select(Channel).where(Channel.repository_id == owner.id, Channel.name == name))
-        if found is None:
-            raise click.ClickException(f"{repository} has no channel {name}")
-        kind, config = ChannelKind(found.kind), dict(found.config)
-    try:
-        senders(settings)[kind].send(_sample(repository, settings), config=config, thread=None)
-    except DeliveryError as error:
-        raise click.ClickException(f"it does not work: {error}") from error
-    click.echo("sent")
-
-
-def _sample(repository: str, settings: Settings) -> Message:
-    commit = CommitLine(sha="0" * 40, subject="This is a test of the channel", author="kernelwatch")
-    return Message(
-        key=f"test-{secrets.token_hex(8)}",
-        event=NotificationEvent.OPENED,
-        regression_id=0,
-        repository=repository,
-        direction=Direction.REGRESSION,
-        severity=Severity.LOW,
-        effect=0.05,
-        effect_low=0.04,
-        effect_high=0.06,
-        good=commit,
-        bad=commit,
-        candidates=1,
-        culprit=None,
-        probability=None,
-        series=(),
-        series_total=0,
-        device_s=None,
-        note="This is a test; nothing has changed.",
-        url=settings.public_url or f"http://{settings.host}:{settings.port}",
-    )

@@ -36,6 +36,7 @@ class Settings(BaseSettings):
     min_effect: float = 0.02
     mail_from: str = "kernelwatch@localhost"
     smtp_url: str | None = None
+    catcher_url: str | None = None
 
 
 MIN_SECRET_LENGTH = 16

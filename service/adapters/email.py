@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 import css_inline
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from service.domain.message import DeliveryError, Message, percent
+from service.domain.message import DeliveryError, Digest, Message, percent
 
 TIMEOUT_S = 20
 
@@ -33,13 +33,7 @@ def _templates() -> Environment:
 
 def compose(message: Message, *, sender: str, to: list[str], thread: str | None) -> EmailMessage:
     """Write the mail of a message; replies carry the opening mail in In-Reply-To and References."""
-    mail = EmailMessage()
-    mail["Subject"] = f"[{message.repository}] {message.title}"
-    mail["From"] = sender
-    mail["To"] = ", ".join(to)
-    mail["Date"] = formatdate()
-    mail["Message-ID"] = message_id(message, sender=sender)
-    mail["X-Kernelwatch-Key"] = message.key
+    mail = _envelope(message, sender=sender, to=to)
     if thread is not None:
         mail["In-Reply-To"] = thread
         mail["References"] = thread
@@ -49,10 +43,31 @@ def compose(message: Message, *, sender: str, to: list[str], thread: str | None)
     return mail
 
 
-def message_id(message: Message, *, sender: str) -> str:
+def compose_digest(digest: Digest, *, sender: str, to: list[str]) -> EmailMessage:
+    """Write the mail of a digest: a line per regression, the largest first."""
+    mail = _envelope(digest, sender=sender, to=to)
+    messages = sorted(digest.messages, key=lambda message: -abs(message.effect))
+    mail.set_content(_templates().get_template("digest.txt").render(digest=digest, messages=messages))
+    html = _templates().get_template("digest.html").render(digest=digest, messages=messages)
+    mail.add_alternative(css_inline.inline(html), subtype="html")
+    return mail
+
+
+def _envelope(news: Message | Digest, *, sender: str, to: list[str]) -> EmailMessage:
+    mail = EmailMessage()
+    mail["Subject"] = f"[{news.repository}] {news.title}"
+    mail["From"] = sender
+    mail["To"] = ", ".join(to)
+    mail["Date"] = formatdate()
+    mail["Message-ID"] = message_id(news, sender=sender)
+    mail["X-Kernelwatch-Key"] = news.key
+    return mail
+
+
+def message_id(news: Message | Digest, *, sender: str) -> str:
     """Return the Message-ID of a message: the same for every attempt to send it."""
     domain = Address(addr_spec=parseaddr(sender)[1]).domain or "localhost"
-    return f"<{message.key}@{domain}>"
+    return f"<{news.key}@{domain}>"
 
 
 class EmailSender:
@@ -64,10 +79,16 @@ class EmailSender:
 
     def send(self, message: Message, *, config: Mapping[str, Any], thread: str | None) -> str:
         """Hand the mail to the server and return its Message-ID; raises DeliveryError."""
+        return self._hand_over(compose(message, sender=self._sender, to=list(config["to"]), thread=thread), config)
+
+    def send_digest(self, digest: Digest, *, config: Mapping[str, Any]) -> str:
+        """Hand the digest to the server and return its Message-ID; raises DeliveryError."""
+        return self._hand_over(compose_digest(digest, sender=self._sender, to=list(config["to"])), config)
+
+    def _hand_over(self, mail: EmailMessage, config: Mapping[str, Any]) -> str:
         url = config.get("smtp_url") or self._smtp_url
         if not url:
             raise DeliveryError("no mail server: set KERNELWATCH_SMTP_URL", transient=False)
-        mail = compose(message, sender=self._sender, to=list(config["to"]), thread=thread)
         try:
             with _connect(str(url)) as server:
                 server.send_message(mail)

@@ -6,6 +6,7 @@ name the regression they belong to. The idempotency key travels as message metad
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,10 +14,11 @@ import httpx
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 
-from service.domain.message import DeliveryError, Message, percent
+from service.domain.message import DeliveryError, Digest, Message, mention_of, percent
 from service.domain.states import Direction, NotificationEvent
 
 TIMEOUT_S = 10
+DIGEST_LINES = 20  # Slack takes 50 blocks; a digest is for a glance
 TEXT_LIMIT = 2900  # Slack refuses a section's text of more than 3,000 characters
 PERMANENT = {
     "channel_not_found",
@@ -28,11 +30,12 @@ PERMANENT = {
     "account_inactive",
     "token_revoked",
 }
+USER_ID = re.compile(r"[UW][A-Z0-9]{6,}")
 MARKS = {Direction.REGRESSION: ":small_red_triangle:", Direction.IMPROVEMENT: ":small_blue_diamond:"}
 
 
-def blocks_of(message: Message) -> list[dict[str, Any]]:
-    """Return the Block Kit blocks of a message: headline, size and certainty, commit, series, links."""
+def blocks_of(message: Message, *, mention: str | None = None) -> list[dict[str, Any]]:
+    """Return the Block Kit blocks of a message: headline, size and certainty, commit, owner, series, links."""
     head = f"{MARKS[message.direction]} *<{message.url}|{escape(message.title)}>*"
     facts = [
         f"*Size*  {message.size}",
@@ -44,6 +47,8 @@ def blocks_of(message: Message) -> list[dict[str, Any]]:
         facts.append(f"*Commit*  `{commit.sha[:12]}` {escape(commit.subject)} ({escape(commit.author)})")
     else:
         facts.append(f"*Range*  `{message.good.sha[:12]}` .. `{message.bad.sha[:12]}`")
+    if mention is not None:
+        facts.append(f"*Owner*  {f'<@{mention}>' if USER_ID.fullmatch(mention) else escape(mention)}")
     if message.note:
         facts.append(f"*Note*  {escape(message.note)}")
     blocks = [_section(head), _section("\n".join(facts))]
@@ -62,15 +67,31 @@ def blocks_of(message: Message) -> list[dict[str, Any]]:
     return blocks
 
 
+def digest_blocks(digest: Digest) -> list[dict[str, Any]]:
+    """Return the blocks of a digest: a line per regression, the largest first, as many as Slack takes."""
+    lines = [
+        f"{MARKS[message.direction]} *<{message.url}|{escape(message.title)}>*  {escape(message.certainty)}"
+        for message in sorted(digest.messages, key=lambda message: -abs(message.effect))
+    ]
+    shown = lines[:DIGEST_LINES]
+    if len(lines) > len(shown):
+        shown.append(f"<{digest.url}|and {len(lines) - len(shown)} more>")
+    return [
+        _section(f"*{escape(digest.repository)}*: {len(lines)} changes while this channel was quiet"),
+        *(_section(line) for line in shown),
+    ]
+
+
 def _section(text: str) -> dict[str, Any]:
     return {"type": "section", "text": {"type": "mrkdwn", "text": text[:TEXT_LIMIT]}}
 
 
-def _payload(message: Message) -> dict[str, Any]:
+def _payload(news: Message | Digest, config: Mapping[str, Any]) -> dict[str, Any]:
+    blocks = digest_blocks(news) if isinstance(news, Digest) else blocks_of(news, mention=mention_of(news, config))
     return {
-        "text": message.title,
-        "blocks": blocks_of(message),
-        "metadata": {"event_type": "kernelwatch", "event_payload": {"key": message.key}},
+        "text": news.title,
+        "blocks": blocks,
+        "metadata": {"event_type": "kernelwatch", "event_payload": {"key": news.key}},
     }
 
 
@@ -84,8 +105,16 @@ class SlackWebhookSender:
 
     def send(self, message: Message, *, config: Mapping[str, Any], thread: str | None) -> str:  # noqa: ARG002
         """Post the blocks and return the message's key; raises DeliveryError."""
-        post_json(str(config["url"]), _payload(message), headers={"Idempotency-Key": message.key})
-        return message.key
+        return self._post(message, config)
+
+    def send_digest(self, digest: Digest, *, config: Mapping[str, Any]) -> str:
+        """Post the digest and return its key; raises DeliveryError."""
+        return self._post(digest, config)
+
+    @staticmethod
+    def _post(news: Message | Digest, config: Mapping[str, Any]) -> str:
+        post_json(str(config["url"]), _payload(news, config), headers={"Idempotency-Key": news.key})
+        return news.key
 
 
 class SlackBotSender:
@@ -93,6 +122,14 @@ class SlackBotSender:
 
     def send(self, message: Message, *, config: Mapping[str, Any], thread: str | None) -> str:
         """Post the blocks and return Slack's timestamp of the message; raises DeliveryError."""
+        return self._post(message, config, thread)
+
+    def send_digest(self, digest: Digest, *, config: Mapping[str, Any]) -> str:
+        """Post the digest, in no thread; raises DeliveryError."""
+        return self._post(digest, config, None)
+
+    @staticmethod
+    def _post(news: Message | Digest, config: Mapping[str, Any], thread: str | None) -> str:
         client = WebClient(token=str(config["token"]), timeout=TIMEOUT_S)
         if base := config.get("base_url"):
             client.base_url = str(base)
@@ -100,7 +137,7 @@ class SlackBotSender:
             answer = client.chat_postMessage(
                 channel=str(config["channel"]),
                 thread_ts=thread,
-                **_payload(message),
+                **_payload(news, config),
             )
         except SlackApiError as error:
             code = str(error.response.get("error", "unknown"))

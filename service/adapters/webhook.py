@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from service.adapters.slack import TIMEOUT_S
-from service.domain.message import DeliveryError, Message
+from service.domain.message import DeliveryError, Digest, Message
 
 
 class WebhookSender:
@@ -20,11 +20,21 @@ class WebhookSender:
 
     def send(self, message: Message, *, config: Mapping[str, Any], thread: str | None) -> str:
         """Post the message and return its key; raises DeliveryError."""
-        body = json.dumps({**asdict(message), "title": message.title, "thread": thread}).encode()
+        return self._post({**asdict(message), "title": message.title, "thread": thread}, config)
+
+    def send_digest(self, digest: Digest, *, config: Mapping[str, Any]) -> str:
+        """Post the digest, as event `digest` with its messages; raises DeliveryError."""
+        messages = [{**asdict(message), "title": message.title} for message in digest.messages]
+        return self._post({**asdict(digest), "event": "digest", "title": digest.title, "messages": messages}, config)
+
+    @staticmethod
+    def _post(payload: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+        key = str(payload["key"])
+        body = json.dumps(payload).encode()
         signature = hmac.new(str(config["secret"]).encode(), body, hashlib.sha256).hexdigest()
         headers = {
             "Content-Type": "application/json",
-            "Idempotency-Key": message.key,
+            "Idempotency-Key": key,
             "X-Kernelwatch-Signature-256": f"sha256={signature}",
         }
         try:
@@ -34,4 +44,4 @@ class WebhookSender:
         if answer.status_code >= 300:
             transient = answer.status_code == 429 or answer.status_code >= 500
             raise DeliveryError(f"{config['url']} answered {answer.status_code}", transient=transient)
-        return message.key
+        return key

@@ -20,6 +20,7 @@ class CommitLine:
     sha: str
     subject: str
     author: str
+    email: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Message:
     device_s: float | None
     note: str | None
     url: str
+    assignee: str | None = None
 
     @property
     def title(self) -> str:
@@ -86,6 +88,60 @@ class Message:
         base = f"{head}~1" if self.culprit else self.good.sha[:12]
         kernel = f" --kernel '{self.series[0].workload}'" if self.series else ""
         return f"kernelwatch compare {base} {head}{kernel}"
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What a channel held back, told together: the last word on each regression."""
+
+    key: str
+    repository: str
+    messages: tuple[Message, ...]
+    url: str
+
+    @property
+    def title(self) -> str:
+        """One line: how many, and the largest."""
+        worst = max(self.messages, key=lambda message: abs(message.effect))
+        return f"{len(self.messages)} changes while this channel was quiet; the largest: {worst.title}"
+
+
+def mention_of(message: Message, config: Mapping[str, Any]) -> str | None:
+    """Return how a channel calls the owner: who has the regression, else who wrote the commit, in its `owners`.
+
+    Only news that asks somebody to act calls anybody: a named commit, and a step that came back.
+    """
+    if message.event not in {NotificationEvent.ATTRIBUTED, NotificationEvent.REOPENED}:
+        return None
+    owners = config.get("owners") or {}
+    wanted = (message.assignee, message.culprit.email if message.culprit else None)
+    return next((str(owners[name]) for name in wanted if name and name in owners), None)
+
+
+def sample_message(*, key: str, repository: str, url: str) -> Message:
+    """Return a made-up message that says of itself that it is a test."""
+    commit = CommitLine(sha="0" * 40, subject="This is a test of the channel", author="kernelwatch")
+    return Message(
+        key=key,
+        event=NotificationEvent.OPENED,
+        regression_id=0,
+        repository=repository,
+        direction=Direction.REGRESSION,
+        severity="low",
+        effect=0.05,
+        effect_low=0.04,
+        effect_high=0.06,
+        good=commit,
+        bad=commit,
+        candidates=1,
+        culprit=None,
+        probability=None,
+        series=(),
+        series_total=0,
+        device_s=None,
+        note="This is a test; nothing has changed.",
+        url=url,
+    )
 
 
 _HEADS: Mapping[NotificationEvent, str] = {
@@ -119,3 +175,6 @@ class Sender(Protocol):
 
         Raises DeliveryError.
         """
+
+    def send_digest(self, digest: Digest, *, config: Mapping[str, Any]) -> str:
+        """Hand over what was held back, as one message, and return the other side's id. Raises DeliveryError."""

@@ -60,12 +60,16 @@ class BisectionVerdict(StrEnum):
 
 
 class NotificationState(StrEnum):
-    """An outbox row: pending -> sending -> sent | failed; transient errors go back to pending with a later time."""
+    """An outbox row: pending -> sending -> sent | failed; transient errors go back to pending with a later time.
+
+    Cancelled: what it said was taken back before anybody had been told.
+    """
 
     PENDING = "pending"
     SENDING = "sending"
     SENT = "sent"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class NotificationEvent(StrEnum):
@@ -86,6 +90,7 @@ class ChannelKind(StrEnum):
     SLACK_BOT = "slack_bot"
     WEBHOOK = "webhook"
     GITHUB_ISSUE = "github_issue"
+    GITLAB_ISSUE = "gitlab_issue"
 
 
 class MeasurePolicy(StrEnum):

@@ -205,6 +205,8 @@ class Stack:
         }
         if settings.smtp_url is None and addresses.smtp_url is not None:
             variables["KERNELWATCH_SMTP_URL"] = addresses.smtp_url
+        if settings.catcher_url is None and addresses.catcher_url is not None:
+            variables["KERNELWATCH_CATCHER_URL"] = addresses.catcher_url
         for name in SECRETS:
             given = getattr(settings, name)
             variables[f"KERNELWATCH_{name.upper()}"] = given.get_secret_value() if given else self._secrets.secret(name)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from service.domain.message import CommitLine, Message, SeriesLine
+from service.domain.message import CommitLine, Digest, Message, SeriesLine
 from service.domain.states import BisectionState, Direction, NotificationEvent
 from service.store.tables import (
     Benchmark,
@@ -53,11 +55,27 @@ def read_message(session: Session, *, notification: Notification, public_url: st
         device_s=search.spent_s if search is not None else None,
         note=regression.note,
         url=f"{public_url.rstrip('/')}/regressions/{regression.id}",
+        assignee=regression.assignee,
+    )
+
+
+def read_news(session: Session, *, ids: Collection[int], public_url: str) -> Message | Digest:
+    """Gather what one delivery says: a message, or the digest of several with the last word on each regression."""
+    rows = session.scalars(select(Notification).where(Notification.id.in_(ids)).order_by(Notification.id)).all()
+    last = {row.regression_id: row for row in rows}
+    messages = tuple(read_message(session, notification=row, public_url=public_url) for row in last.values())
+    if len(messages) == 1:
+        return messages[0]
+    return Digest(
+        key=f"kernelwatch-digest-{rows[0].channel_id}-{rows[0].id}",
+        repository=messages[0].repository,
+        messages=messages,
+        url=f"{public_url.rstrip('/')}/regressions",
     )
 
 
 def _line(commit: GitCommit) -> CommitLine:
-    return CommitLine(sha=commit.sha, subject=commit.subject, author=commit.author)
+    return CommitLine(sha=commit.sha, subject=commit.subject, author=commit.author, email=commit.author_email)
 
 
 def _series(session: Session, *, regression_id: int) -> tuple[SeriesLine, ...]:

@@ -3,35 +3,50 @@
 `enqueue` runs inside the transaction that changes the regression: either both are stored or neither. `deliver_due`
 claims one row at a time by a conditional update, sends outside any transaction, and records the result. A sender killed
 between the two is found after two minutes, and the message is sent again under the same key (Message-ID, idempotency
-header), which the other side drops if it has it.
+header), which the other side drops if it has it. What a channel holds back for the end of its quiet hours, or for its
+daily hour, is claimed and sent as one digest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
+from typing import Any
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from service.domain.message import DeliveryError, Sender
+from service.domain.message import DeliveryError, Digest, Message, Sender, sample_message
 from service.domain.severity import at_least
-from service.domain.states import ChannelKind, NotificationEvent, NotificationState
-from service.store import outbox
-from service.store.messages import read_message
-from service.store.tables import Channel, Notification, Regression
+from service.domain.states import ChannelKind, NotificationEvent, NotificationState, RegressionState
+from service.domain.timetable import timetable_of
+from service.store import audit, outbox
+from service.store.messages import read_news
+from service.store.tables import Channel, Notification, Regression, Repository
 from service.usecases.aftermath import Aftermath
 
 MAX_ATTEMPTS = 8
 FIRST_RETRY_S = 15.0
 LAST_RETRY_S = 3600.0
+ISSUE_KINDS = frozenset({ChannelKind.GITHUB_ISSUE, ChannelKind.GITLAB_ISSUE})  # an issue wakes nobody: never held back
+SILENT_STATES = frozenset({RegressionState.EXPECTED, RegressionState.NOT_REAL})
 
 
-def enqueue(session: Session, *, regression: Regression, event: NotificationEvent) -> Aftermath:
-    """Put one message per interested channel into the outbox; asking twice changes nothing."""
-    now = regression.closed_at or regression.attributed_at or regression.confirmed_at or regression.created_at
+def enqueue(session: Session, *, regression: Regression, event: NotificationEvent, now: datetime) -> Aftermath:
+    """Put one message per interested channel into the outbox; asking twice changes nothing.
+
+    Nothing is said of what people expect or have called not real. What is taken back is told where the bad news was
+    told; where it still waits, both are dropped.
+    """
+    withdrawn = event is NotificationEvent.WITHDRAWN
+    if regression.state in SILENT_STATES and not withdrawn:
+        return Aftermath()
     added = False
     for channel in outbox.channels_of(session, repository_id=regression.repository_id):
+        if withdrawn and not _still_to_withdraw(session, channel=channel, regression=regression):
+            continue
         if wants(channel, regression, event):
             added |= outbox.insert_notification(
                 session,
@@ -40,8 +55,19 @@ def enqueue(session: Session, *, regression: Regression, event: NotificationEven
                 event=event,
                 occurrence=regression.life,
                 now=now,
+                held_until=None if channel.kind in ISSUE_KINDS else timetable_of(channel.config).held_until(now),
             )
     return Aftermath(deliver=added)
+
+
+def _still_to_withdraw(session: Session, *, channel: Channel, regression: Regression) -> bool:
+    outbox.cancel_untold(session, regression_ids=[regression.id], channel_id=channel.id)
+    return outbox.was_told(session, channel_id=channel.id, regression_id=regression.id)
+
+
+def silence(session: Session, *, regression_ids: Collection[int]) -> None:
+    """Drop what waits to be said of regressions that people have accepted or called not real."""
+    outbox.cancel_untold(session, regression_ids=regression_ids)
 
 
 def wants(channel: Channel, regression: Regression, event: NotificationEvent) -> bool:
@@ -51,6 +77,24 @@ def wants(channel: Channel, regression: Regression, event: NotificationEvent) ->
         and regression.direction in channel.directions
         and at_least(regression.severity, channel.min_severity)
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parcel:
+    """A claimed delivery, ready to be sent outside any transaction."""
+
+    ids: Sequence[int]
+    kind: ChannelKind
+    config: Mapping[str, Any]
+    news: Message | Digest
+    thread: str | None
+    attempts: int
+
+    def send(self, sender: Sender) -> str:
+        """Hand it over; raises DeliveryError."""
+        if isinstance(self.news, Digest):
+            return sender.send_digest(self.news, config=self.config)
+        return sender.send(self.news, config=self.config, thread=self.thread)
 
 
 def deliver_due(
@@ -66,42 +110,51 @@ def deliver_due(
     with sessions() as session:
         ids = outbox.due(session, now=clock())
     for notification_id in ids:
-        sent += _deliver(
-            sessions, notification_id=notification_id, senders=senders, public_url=public_url, clock=clock, rng=rng
-        )
+        with sessions.begin() as session:
+            parcel = _claim(session, notification_id=notification_id, public_url=public_url, now=clock())
+        if parcel is not None:
+            sent += _deliver(sessions, parcel=parcel, sender=senders[parcel.kind], clock=clock, rng=rng)
     return sent
+
+
+def _claim(session: Session, *, notification_id: int, public_url: str, now: datetime) -> Parcel | None:
+    notification = session.get_one(Notification, notification_id)
+    if notification.digest_at is None and outbox.earlier_unsent(session, notification=notification):
+        return None
+    ids = outbox.claim(session, notification=notification, now=now)
+    if not ids:
+        return None
+    session.refresh(notification)
+    channel = session.get_one(Channel, notification.channel_id)
+    return Parcel(
+        ids=ids,
+        kind=ChannelKind(channel.kind),
+        config=dict(channel.config),
+        news=read_news(session, ids=ids, public_url=public_url),
+        thread=outbox.thread_of(session, channel_id=channel.id, regression_id=notification.regression_id),
+        attempts=notification.attempts,
+    )
 
 
 def _deliver(
     sessions: sessionmaker[Session],
     *,
-    notification_id: int,
-    senders: Mapping[ChannelKind, Sender],
-    public_url: str,
+    parcel: Parcel,
+    sender: Sender,
     clock: Callable[[], datetime],
     rng: Random,
 ) -> bool:
-    with sessions.begin() as session:
-        notification = session.get_one(Notification, notification_id)
-        if outbox.earlier_unsent(session, notification=notification):
-            return False
-        if not outbox.claim(session, notification_id=notification_id, now=clock()):
-            return False
-        channel = session.get_one(Channel, notification.channel_id)
-        message = read_message(session, notification=notification, public_url=public_url)
-        thread = outbox.thread_of(session, channel_id=channel.id, regression_id=notification.regression_id)
-        kind, config, attempts = ChannelKind(channel.kind), dict(channel.config), notification.attempts + 1
     try:
-        external_id = senders[kind].send(message, config=config, thread=thread)
+        external_id = parcel.send(sender)
     except DeliveryError as error:
         retry_at = None
-        if error.transient and attempts < MAX_ATTEMPTS:
-            retry_at = clock() + back_off(attempts, rng=rng, at_least_s=error.retry_after_s)
+        if error.transient and parcel.attempts < MAX_ATTEMPTS:
+            retry_at = clock() + back_off(parcel.attempts, rng=rng, at_least_s=error.retry_after_s)
         with sessions.begin() as session:
-            outbox.mark_failed(session, notification_id=notification_id, error=str(error), retry_at=retry_at)
+            outbox.mark_failed(session, ids=parcel.ids, error=str(error), retry_at=retry_at)
         return False
     with sessions.begin() as session:
-        outbox.mark_sent(session, notification_id=notification_id, external_id=external_id, now=clock())
+        outbox.mark_sent(session, ids=parcel.ids, external_id=external_id, now=clock())
     return True
 
 
@@ -111,12 +164,28 @@ def back_off(attempts: int, *, rng: Random, at_least_s: float = 0.0) -> timedelt
     return timedelta(seconds=max(wait_s * (1 + 0.5 * rng.random()), at_least_s))
 
 
-def retry(session: Session, *, notification_id: int, now: datetime) -> bool:
-    """Give a failed message another life; False if it has not failed."""
-    notification = session.get_one(Notification, notification_id, with_for_update=True)
-    if notification.state != NotificationState.FAILED:
+def retry(session: Session, *, notification_id: int, actor: str, now: datetime) -> bool:
+    """Give a failed message another life, on its own; False if there is none that has failed."""
+    notification = session.get(Notification, notification_id, with_for_update=True)
+    if notification is None or notification.state != NotificationState.FAILED:
         return False
     notification.state = NotificationState.PENDING
     notification.attempts = 0
     notification.next_attempt_at = now
+    notification.digest_at = notification.digest_id = None
+    audit.record(session, actor=actor, action="notification.retry", subject=("notification", notification.id))
     return True
+
+
+def try_channel(session: Session, *, channel_id: int, senders: Mapping[ChannelKind, Sender], public_url: str) -> str:
+    """Send a made-up message through a channel, now, and return the channel's name.
+
+    Raises LookupError if there is no such channel, DeliveryError if it does not work.
+    """
+    channel = session.get(Channel, channel_id)
+    if channel is None:
+        raise LookupError(f"there is no channel {channel_id}")
+    repository = session.get_one(Repository, channel.repository_id)
+    message = sample_message(key=f"test-{secrets.token_hex(8)}", repository=repository.name, url=public_url)
+    senders[ChannelKind(channel.kind)].send(message, config=dict(channel.config), thread=None)
+    return channel.name

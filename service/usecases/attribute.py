@@ -44,14 +44,14 @@ def conclude(
         )
     if verdict is BisectionVerdict.RANGE:
         regression.note = outcome.reason
-        return alert.enqueue(session, regression=regression, event=NotificationEvent.ATTRIBUTED)
+        return alert.enqueue(session, regression=regression, event=NotificationEvent.ATTRIBUTED, now=now)
     if verdict is BisectionVerdict.NO_CHANGE:
         regression.state = RegressionState.NOT_REAL
         regression.closed_at = now
         regression.note = outcome.reason
         for change in regressions.changes_in(session, regression_id=regression.id):
             change.withdrawn_at = now
-        return alert.enqueue(session, regression=regression, event=NotificationEvent.WITHDRAWN)
+        return alert.enqueue(session, regression=regression, event=NotificationEvent.WITHDRAWN, now=now)
     regression.note = outcome.reason
     return Aftermath()
 
@@ -120,14 +120,14 @@ def _narrow(
         regression.state = RegressionState.NOT_REAL
         regression.closed_at = now
         regression.note = f"the same commit as regression {home.id}, which it has joined"
-        return alert.enqueue(session, regression=regression, event=NotificationEvent.WITHDRAWN)
+        return alert.enqueue(session, regression=regression, event=NotificationEvent.WITHDRAWN, now=now)
     regression.good_commit_id = good_id
     regression.bad_commit_id = regression.culprit_commit_id = bad_id
     regression.attributed_at = now
     if regression.state in {RegressionState.DETECTED, RegressionState.CONFIRMED}:
         regression.state = RegressionState.ATTRIBUTED
     session.flush()
-    return alert.enqueue(session, regression=regression, event=NotificationEvent.ATTRIBUTED)
+    return alert.enqueue(session, regression=regression, event=NotificationEvent.ATTRIBUTED, now=now)
 
 
 def points_elsewhere(change: ChangePoint, bisection: Bisection, log: BisectionLog, *, position: int) -> bool:
@@ -180,7 +180,7 @@ def _split(
     for change in changes:
         change.regression_id = other.id
     session.flush()
-    aftermath = alert.enqueue(session, regression=other, event=NotificationEvent.OPENED)
+    aftermath = alert.enqueue(session, regression=other, event=NotificationEvent.OPENED, now=now)
     evidence = [item.run for item in bisections.probes_of(session, bisection_id=bisection.id)]
     aftermath.add(bisect.start(session, regression=other, pool=bisection.pool, evidence=evidence, now=now))
     return aftermath
@@ -238,6 +238,6 @@ def _open_second(
         p_value=1 - blame.probability,
         confirmed_at=now,
     )
-    aftermath = alert.enqueue(session, regression=other, event=NotificationEvent.OPENED)
-    aftermath.add(alert.enqueue(session, regression=other, event=NotificationEvent.ATTRIBUTED))
+    aftermath = alert.enqueue(session, regression=other, event=NotificationEvent.OPENED, now=now)
+    aftermath.add(alert.enqueue(session, regression=other, event=NotificationEvent.ATTRIBUTED, now=now))
     return aftermath

@@ -80,7 +80,7 @@ def after_report(session: Session, *, run_id: int, now: datetime, policy: Detect
         regression.note = "called fixed; not every workload could be measured to prove it"
         return Aftermath()
     regression.verified_at = now
-    return alert.enqueue(session, regression=regression, event=NotificationEvent.FIXED)
+    return alert.enqueue(session, regression=regression, event=NotificationEvent.FIXED, now=now)
 
 
 def is_still_there(change: ChangePoint, effect: PairedEffect | None, *, policy: DetectionPolicy) -> bool:
@@ -108,7 +108,7 @@ def reopen(session: Session, *, regression: Regression, why: str, now: datetime)
         after={"state": str(regression.state), "note": why},
     )
     session.flush()
-    return alert.enqueue(session, regression=regression, event=NotificationEvent.REOPENED)
+    return alert.enqueue(session, regression=regression, event=NotificationEvent.REOPENED, now=now)
 
 
 def expire(session: Session, *, now: datetime) -> Aftermath:
@@ -187,4 +187,4 @@ def _take_back(session: Session, *, regression_id: int, why: str, now: datetime)
     regression.closed_at, regression.note = now, why
     for bisection_id in bisections.running_of(session, regression_id=regression_id):
         bisections.cancel(session, bisection_id=bisection_id, now=now)
-    return alert.enqueue(session, regression=regression, event=NotificationEvent.WITHDRAWN)
+    return alert.enqueue(session, regression=regression, event=NotificationEvent.WITHDRAWN, now=now)

@@ -76,7 +76,7 @@ def _join(
     aftermath = Aftermath()
     if direction is Direction.IMPROVEMENT:
         aftermath.add(_close_fixed(session, changes=changes, now=now))
-    aftermath.add(alert.enqueue(session, regression=regression, event=NotificationEvent.OPENED))
+    aftermath.add(alert.enqueue(session, regression=regression, event=NotificationEvent.OPENED, now=now))
     aftermath.add(bisect.start(session, regression=regression, pool=run.pool, evidence=[run], now=now))
     return aftermath
 
@@ -122,7 +122,7 @@ def _close_fixed(session: Session, *, changes: Sequence[ChangePoint], now: datet
             check_regression_move(RegressionState(regression.state), RegressionState.FIXED)
             regression.state = RegressionState.FIXED
             regression.closed_at = regression.verified_at = now
-            aftermath.add(alert.enqueue(session, regression=regression, event=NotificationEvent.FIXED))
+            aftermath.add(alert.enqueue(session, regression=regression, event=NotificationEvent.FIXED, now=now))
     return aftermath
 
 

@@ -22,6 +22,7 @@ from service.domain.states import (
 )
 from service.store import audit, lives, regressions
 from service.store.tables import AuditEvent, ChangePoint, Regression
+from service.usecases import alert
 from service.usecases.aftermath import Aftermath
 
 CLOSING = frozenset({RegressionState.FIXED, RegressionState.EXPECTED, RegressionState.NOT_REAL})
@@ -92,6 +93,8 @@ def decide(session: Session, *, ids: Collection[int], decision: Decision, now: d
             aftermath.add(life.verify_fix(session, regression=regression))
     if lines:
         session.execute(insert(AuditEvent), lines)
+    if decision.state in alert.SILENT_STATES:
+        alert.silence(session, regression_ids=moved)
     return TriageResult(moved=tuple(moved), refused=refused, aftermath=aftermath)
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from dataclasses import dataclass
 
 from flask import Blueprint, Flask
 
 from dashboards.desk import BisectionAction, RefusedError, TriageOutcome, TriageRequest
 from dashboards.views import create_blueprint
+from service.domain.message import DeliveryError
 from service.domain.states import RegressionState
 from service.settings import Settings
+from service.store import audit
 from service.store.pages import Pages
+from service.usecases import alert
 from service.usecases.aftermath import Aftermath
 from service.usecases.triage import Decision, decide
 from service.web import auth
-from service.wiring import Services
+from service.wiring import Services, senders
 
 COOKIE_LABEL = b"kernelwatch session cookie"
 DELIVER_TASK = "service.deliver_outbox"
@@ -60,7 +64,44 @@ def dashboard(parts: Services) -> Blueprint:
         for pool, run_id in aftermath.runs:
             parts.bell.ring(pool, run_id)
 
-    return create_blueprint(Pages(parts.engine), now=parts.clock, sign_in=sign_in, triage=triage, steer=steer_search)
+    return create_blueprint(
+        Pages(parts.engine),
+        now=parts.clock,
+        sign_in=sign_in,
+        triage=triage,
+        steer=steer_search,
+        post=OutboxDoor(parts),
+        catcher_url=parts.settings.catcher_url,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxDoor:
+    """What a person may ask of the outbox on the messages page."""
+
+    parts: Services
+
+    def retry(self, *, notification_id: int, actor: str) -> None:
+        """Put a failed message back into the outbox, then ask for a delivery."""
+        with self.parts.sessions.begin() as session:
+            again = alert.retry(session, notification_id=notification_id, actor=actor, now=self.parts.clock())
+        if not again:
+            raise RefusedError("Only a message that has failed can be tried again.")
+        self.parts.bell.later(DELIVER_TASK, {})
+
+    def test(self, *, channel_id: int, actor: str) -> str:
+        """Send a made-up message through a channel."""
+        try:
+            with self.parts.sessions.begin() as session:
+                audit.record(session, actor=actor, action="test", subject=("channel", channel_id))
+                return alert.try_channel(
+                    session,
+                    channel_id=channel_id,
+                    senders=senders(self.parts.settings),
+                    public_url=self.parts.public_url,
+                )
+        except (DeliveryError, LookupError) as error:
+            raise RefusedError(f"It does not work: {error}") from error
 
 
 def set_cookies(app: Flask, settings: Settings) -> None:

@@ -301,6 +301,44 @@ def notifications(
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelRow:
+    """A channel, without its address and secrets."""
+
+    channel_id: int
+    repository: str
+    name: str
+    kind: str
+    enabled: bool
+    min_severity: str
+    directions: list[str]
+    quiet: str | None
+    daily: str | None
+    zone: str | None
+
+
+def channels(session: Session) -> tuple[ChannelRow, ...]:
+    """Return every channel by repository and name."""
+    statement = (
+        select(
+            Channel.id.label("channel_id"),
+            Repository.name.label("repository"),
+            Channel.name,
+            Channel.kind,
+            Channel.enabled,
+            Channel.min_severity,
+            Channel.directions,
+            Channel.config["quiet"].astext.label("quiet"),
+            Channel.config["daily"].astext.label("daily"),
+            Channel.config["zone"].astext.label("zone"),
+        )
+        .join(Repository, Repository.id == Channel.repository_id)
+        .order_by(Repository.name, Channel.name)
+        .limit(PAGE_SIZE)
+    )
+    return fetch(session, statement, ChannelRow)
+
+
+@dataclass(frozen=True, slots=True)
 class AuditRow:
     """Who did what to a regression."""
 

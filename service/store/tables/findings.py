@@ -157,6 +157,8 @@ class Notification(Stamped, Base):
     attempts: Mapped[int] = mapped_column(Integer, server_default=text("0"))
     next_attempt_at: Mapped[datetime] = mapped_column(server_default=func.now())
     sending_since: Mapped[datetime | None]
+    digest_at: Mapped[datetime | None]  # held back until then, to be told with the others of its channel
+    digest_id: Mapped[int | None]  # the first of the messages that were sent as one; set when they are claimed
     sent_at: Mapped[datetime | None]
     external_id: Mapped[str | None]  # the message's id at the other side: thread, Message-ID
     error: Mapped[str | None]

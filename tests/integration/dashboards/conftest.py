@@ -28,7 +28,18 @@ class Doors:
 
     triaged: list[TriageRequest] = field(default_factory=list)
     steered: list[tuple[int, str, str]] = field(default_factory=list)
+    retried: list[tuple[int, str]] = field(default_factory=list)
     refuse: str | None = None
+
+    def retry(self, *, notification_id: int, actor: str) -> None:
+        if self.refuse:
+            raise RefusedError(self.refuse)
+        self.retried.append((notification_id, actor))
+
+    def test(self, *, channel_id: int, actor: str) -> str:
+        if self.refuse:
+            raise RefusedError(self.refuse)
+        return f"channel {channel_id}"
 
     def triage(self, request: TriageRequest) -> TriageOutcome:
         self.triaged.append(request)
@@ -61,6 +72,8 @@ def app(engine, doors) -> Flask:
         sign_in=lambda token: "ada" if token == TOKEN else None,
         triage=doors.triage,
         steer=doors.steer,
+        post=doors,
+        catcher_url="http://127.0.0.1:1/caught",
     )
     app.secret_key = "only-for-tests"
     return app

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,14 @@ from dashboards.desk import TriageAction
 from tests import builders_pages as builders
 from tests.integration.dashboards.conftest import TOKEN, token_in
 
-WRITES = ("/regressions/triage", "/regressions/1/bisection", "/sign-out", "/sign-in")
+WRITES = (
+    "/regressions/triage",
+    "/regressions/1/bisection",
+    "/messages/1/retry",
+    "/channels/1/test",
+    "/sign-out",
+    "/sign-in",
+)
 
 
 @pytest.mark.parametrize("path", WRITES)
@@ -20,7 +28,7 @@ def test_a_write_without_the_form_s_token_is_refused(client, built, doors, path)
     assert doors.steered == []
 
 
-@pytest.mark.parametrize("path", ["/regressions/triage", "/regressions/1/bisection"])
+@pytest.mark.parametrize("path", [path for path in WRITES if "sign" not in path])
 def test_a_write_without_a_person_is_refused(client, built, doors, path):
     csrf = token_in(client.get("/sign-in").text)
     answer = client.post(path, data={"csrf": csrf, "action": "acknowledged", "regression_id": "1"})
@@ -147,3 +155,29 @@ def test_a_read_only_site_offers_nothing_and_takes_nothing(read_only_app, built)
         assert 'method="post"' not in html
     assert client.get("/sign-in").status_code == 404
     assert client.post("/regressions/triage", data={"regression_id": "1", "action": "fixed"}).status_code == 403
+
+
+def test_a_failed_message_is_tried_again_from_its_page(signed_in, built, doors):
+    page = signed_in.get("/messages?state=failed").text
+    retries = re.findall(r'action="(/messages/(\d+)/retry)"', page)
+    assert retries
+    path, number = retries[0]
+    answer = signed_in.post(path, data={"csrf": token_in(page)})
+    assert answer.headers["Location"] == "/messages"
+    assert doors.retried == [(int(number), "ada")]
+
+
+def test_a_channel_is_tried_from_the_page_and_says_what_is_wrong(signed_in, built, doors):
+    page = signed_in.get("/messages").text
+    path = re.search(r'action="(/channels/\d+/test)"', page).group(1)
+    assert "was accepted" in signed_in.post(path, data={"csrf": token_in(page)}, follow_redirects=True).text
+    doors.refuse = "It does not work: the mail server could not be reached"
+    refused = signed_in.post(path, data={"csrf": token_in(page)}, follow_redirects=True).text
+    assert "could not be reached" in refused
+
+
+def test_the_messages_page_shows_no_secret_and_links_to_the_catcher(client, built):
+    page = client.get("/messages").text
+    assert "http://127.0.0.1:1/caught" in page
+    assert "Send a test" not in page  # nobody is signed in
+    assert "token" not in page.lower()
