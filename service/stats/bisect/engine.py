@@ -13,7 +13,7 @@ import numpy as np
 from service.stats.bisect import reasons
 from service.stats.bisect.belief import Belief, believe_evidence
 from service.stats.bisect.evidence import Evidence, collect
-from service.stats.bisect.plan import plan, prove, runs_left
+from service.stats.bisect.plan import ENDS_CLEAR, plan, prove, runs_left
 from service.stats.bisect.types import (
     BisectProblem,
     Blame,
@@ -115,7 +115,8 @@ def _step_is_absent(problem: BisectProblem, belief: Belief) -> bool:
     """
     size, sd = reasons.measured_effect(belief)
     spent = belief.evidence.measurements * problem.measure_cost_s
-    share = ABSENT_SHARE if spent < LONG_ENDS * problem.budget_s else ABSENT_SHARE_LATE
+    open_still = spent >= LONG_ENDS * problem.budget_s and belief.none > ENDS_CLEAR
+    share = ABSENT_SHARE_LATE if open_still else ABSENT_SHARE
     return size + ABSENT_Z * sd < share * abs(problem.alarm_effect)
 
 
