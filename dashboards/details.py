@@ -10,11 +10,13 @@ from flask import abort, redirect, render_template, url_for
 from markupsafe import Markup
 from plotly.graph_objects import Figure
 from plotly.io import to_json
+from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
 from dashboards import formats
 from dashboards.desk import Desk
 from dashboards.figures import ChartChange, ChartFailure, ChartPoint, series_figure
+from dashboards.meaning import Meaning, meaning
 from service.contract import MeasurementStatus
 from service.domain.points import Figure as PointFigure
 from service.domain.points import to_points
@@ -139,7 +141,8 @@ def series(desk: Desk, series_id: int) -> str:
         changes = series_rows.changes_of(session, series_id)
         controls = series_rows.controls_beside(session, head)
         failed_runs = series_rows.failed_runs_beside(session, head)
-    ok = [row for row in rows if row.status == MeasurementStatus.OK.value and row.value_s]
+        ok = [row for row in rows if row.status == MeasurementStatus.OK.value and row.value_s]
+        means = newest_meaning(session, head, ok[-1]) if ok and head.unit == formats.SECOND else None
     open_ids = {
         change.regression_id
         for change in changes
@@ -153,9 +156,25 @@ def series(desk: Desk, series_id: int) -> str:
         changes=list(reversed(changes)),
         controls=controls,
         last=ok[-1] if ok else None,
+        means=means,
         open_ids=sorted(open_ids - {None}, key=str),
         chart_json=embedded(history_figure(rows, changes, head, failed_runs=failed_runs)) if rows else None,
         detection=detection_facts(head.detection),
+    )
+
+
+def newest_meaning(session: Session, head: SeriesHead, last: FigureRow) -> Meaning:
+    """What the newest time of a series means on the device that it was measured on."""
+    place = series_rows.place_of_run(session, last.run_id)
+    control = series_rows.control_of_run(session, head, run_id=last.run_id, commit_id=last.commit_id)
+    return meaning(
+        benchmark=head.benchmark,
+        flops=head.flops,
+        size_bytes=head.bytes,
+        value_s=last.value_s or 0.0,
+        device=place.device if place else "",
+        facts=place.facts if place else {},
+        control_s=control.value_s if control else None,
     )
 
 

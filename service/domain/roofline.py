@@ -8,11 +8,16 @@ clocks: the vendors' architecture papers and datasheets; the test compares every
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 IMPLAUSIBLE_ABOVE = 1.0
+CANARY_FLOPS = 2.0 * 192**3  # the work of the runners' canary, a product of that side
+CANARY_TRUSTED_UP_TO = 1.25  # the canary comes within a few percent of a core's rate, but it is no datasheet
+DTYPES = ("f32", "tf32", "bf16", "f16", "fp8")
 
 
 class Bound(StrEnum):
@@ -32,6 +37,7 @@ class Device:
     vector_clock_hz: float
     memory_bytes_per_s: float
     fma_per_clock: Mapping[str, int] = field(default_factory=dict)
+    trusted_up_to: float = IMPLAUSIBLE_ABOVE  # a share above it is an error of the measurement
 
     def peak_flop_per_s(self, dtype: str, clock_hz: float | None = None) -> float | None:
         """Peak rate of a dtype at `clock_hz` (the datasheet's clock by default), or None where it has no such unit."""
@@ -101,18 +107,36 @@ class View:
     bound: Bound | None
     share_of_datasheet: float | None
     share_at_clock: float | None
+    trusted_up_to: float = IMPLAUSIBLE_ABOVE
 
     @property
     def implausible(self) -> bool:
         """Faster than the device could be: an alarm about the measurement, never a record."""
         shares = (self.share_of_datasheet, self.share_at_clock)
-        return any(share is not None and share > IMPLAUSIBLE_ABOVE for share in shares)
+        return any(share is not None and share > self.trusted_up_to for share in shares)
 
 
 def find_device(name: str) -> Device | None:
     """The device whose name begins `name`, such as `NVIDIA H200` for `NVIDIA H200 141GB HBM3e`; None if unknown."""
     matches = [device for device in DEVICES if name.lower().startswith(device.name.lower())]
     return max(matches, default=None, key=lambda device: len(device.name))
+
+
+def canary_device(name: str, canary_s: float) -> Device:
+    """A CPU core whose only roof is its canary's rate: what its caches hold has no one memory roof."""
+    return measured_device(name, flop_per_s=CANARY_FLOPS / canary_s, bytes_per_s=math.inf)
+
+
+def dtype_of(benchmark: str) -> str | None:
+    """The dtype that a benchmark's name says (`gemm_mma_bf16`, `gemm_bf16_cublas`); None when it says none."""
+    said = [part for part in benchmark.split("_") if part in DTYPES]
+    return said[-1] if said else None
+
+
+def clock_of(fact: str) -> float | None:
+    """The clock in Hz of an environment's fact such as `1410 MHz`; None when the clock was not locked."""
+    locked = re.fullmatch(r"(\d+(?:\.\d+)?) MHz", fact)
+    return float(locked[1]) * 1e6 if locked else None
 
 
 def measured_device(name: str, *, flop_per_s: float, bytes_per_s: float) -> Device:
@@ -124,6 +148,7 @@ def measured_device(name: str, *, flop_per_s: float, bytes_per_s: float) -> Devi
         vector_clock_hz=flop_per_s / 2.0,
         memory_bytes_per_s=bytes_per_s,
         fma_per_clock={"f32": 1},
+        trusted_up_to=CANARY_TRUSTED_UP_TO,
     )
 
 
@@ -163,6 +188,7 @@ def view(
         bound=bound,
         share_of_datasheet=None if datasheet_s is None else datasheet_s / time_s,
         share_at_clock=None if clocked_s is None else clocked_s / time_s,
+        trusted_up_to=IMPLAUSIBLE_ABOVE if device is None else device.trusted_up_to,
     )
 
 

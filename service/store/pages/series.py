@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session, aliased
 
+from service.contract import MeasurementStatus
 from service.domain.states import RunState
 from service.store.pages.snapshot import fetch, fetch_one
 from service.store.tables import (
@@ -112,6 +113,64 @@ def controls_beside(session: Session, head: SeriesHead) -> tuple[SeriesHead, ...
         Series.id != head.series_id,
     )
     return fetch(session, statement.order_by(Workload.key).limit(20), SeriesHead)
+
+
+@dataclass(frozen=True, slots=True)
+class ControlFigure:
+    """What the vendor library needed for the same work, in the same run and at the same commit."""
+
+    series_id: int
+    workload: str
+    value_s: float
+
+
+def control_of_run(session: Session, head: SeriesHead, *, run_id: int, commit_id: int) -> ControlFigure | None:
+    """The fastest control that solves the same problem on the same axes; None for a control itself, or without one."""
+    own_problem = (
+        select(Benchmark.problem)
+        .join(Workload, Workload.benchmark_id == Benchmark.id)
+        .join(Series, Series.workload_id == Workload.id)
+        .where(Series.id == head.series_id)
+        .scalar_subquery()
+    )
+    statement = (
+        select(Series.id.label("series_id"), Workload.key.label("workload"), Measurement.value_s)
+        .join(Series, Series.id == Measurement.series_id)
+        .join(Workload, Workload.id == Series.workload_id)
+        .join(Benchmark, Benchmark.id == Workload.benchmark_id)
+        .where(
+            Measurement.run_id == run_id,
+            Measurement.commit_id == commit_id,
+            Measurement.status == MeasurementStatus.OK.value,
+            Measurement.value_s > 0,
+            Series.metric == head.metric,
+            Series.id != head.series_id,
+            Benchmark.control,
+            Benchmark.problem == own_problem,
+            Workload.axes == head.axes,
+        )
+        .order_by(Measurement.value_s)
+        .limit(1)
+    )
+    return None if head.control else fetch_one(session, statement, ControlFigure)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a run was measured: the device and every fact of its environment."""
+
+    device: str
+    facts: dict[str, Any]
+
+
+def place_of_run(session: Session, run_id: int) -> Place | None:
+    """The environment of a run; None when it reported none."""
+    statement = (
+        select(Environment.device, Environment.facts)
+        .join(Run, Run.environment_id == Environment.id)
+        .where(Run.id == run_id)
+    )
+    return fetch_one(session, statement, Place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,13 @@
 import pytest
 
+from runners.measure import canary
 from service.domain.roofline import (
+    CANARY_FLOPS,
     DEVICES,
     Bound,
+    canary_device,
+    clock_of,
+    dtype_of,
     find_device,
     floor_s,
     measured_device,
@@ -85,3 +90,28 @@ def test_a_time_that_is_none_is_refused(time_s):
 
 def test_the_ratio_to_the_control_is_above_one_when_we_are_faster():
     assert ratio_to_control(1.0, 2.0) == 2.0
+
+
+def test_the_canary_s_work_is_the_one_that_runners_do():
+    assert canary.CANARY_FLOPS == CANARY_FLOPS
+
+
+def test_a_core_is_judged_by_its_canary_with_room_for_what_a_canary_leaves():
+    core = canary_device("cpu:core", CANARY_FLOPS / 100e9)
+    assert view(1.0, flops=90e9, size_bytes=1e9, dtype="f32", device=core).share_of_datasheet == pytest.approx(0.9)
+    assert not view(1.0, flops=110e9, size_bytes=1e9, dtype="f32", device=core).implausible
+    assert view(1.0, flops=130e9, size_bytes=1e9, dtype="f32", device=core).implausible
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("gemm_mma_bf16", "bf16"), ("gemm_bf16_cublas", "bf16"), ("gemm_fp8_nvmath", "fp8"), ("sample_f32", "f32")],
+)
+def test_a_benchmark_says_its_dtype_in_its_name(name, dtype):
+    assert dtype_of(name) == dtype
+    assert dtype_of("flash_attention") is None
+
+
+def test_a_clock_is_known_only_when_it_was_locked():
+    assert clock_of("1410 MHz") == 1.41e9
+    assert clock_of("unlocked") is None
