@@ -11,9 +11,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
+from service.contract import RunReason
+
 # Two-sided 95 % quantiles of Student's t for 1, 2, 3 ... degrees of freedom; the normal one beyond the table.
 T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
 Z95 = 1.959964
+HISTORY_REASONS = frozenset({RunReason.PUSH, RunReason.NIGHTLY, RunReason.BACKFILL, RunReason.MANUAL})
+"""Runs that detection reads as history. Interleaved runs (confirm, bisection, verify) compare commits within one run;
+as points they would put another day, and perhaps another machine, among the old ones, in the order of the search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,7 @@ class Figure:
     half_width_s: float | None
     run_id: int
     processes: int = 0  # behind the interval; 0 = unknown, the interval is taken as a normal one
+    environment_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class Point:
     value_s: float
     se: float
     runs: int
+    environments: frozenset[int] = frozenset()  # where its runs were measured
 
 
 def to_points(figures: Iterable[Figure]) -> tuple[Point, ...]:
@@ -66,6 +73,7 @@ def _collapse(figures: list[Figure]) -> Point:
         value_s=math.exp(mean),
         se=max(within, between),
         runs=count,
+        environments=frozenset(f.environment_id for f in figures if f.environment_id is not None),
     )
 
 

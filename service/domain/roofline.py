@@ -18,6 +18,8 @@ IMPLAUSIBLE_ABOVE = 1.0
 CANARY_FLOPS = 2.0 * 192**3  # the work of the runners' canary, a product of that side
 CANARY_TRUSTED_UP_TO = 1.25  # the canary comes within a few percent of a core's rate, but it is no datasheet
 DTYPES = ("f32", "tf32", "bf16", "f16", "fp8")
+CACHED_BYTES = 256e6  # compulsory traffic below the largest last-level cache of these devices need not touch memory
+SLACK = 0.95  # clocks may exceed the datasheet's and figures are normalised by a canary
 
 
 class Bound(StrEnum):
@@ -160,6 +162,21 @@ def floor_s(
     if peak is None:
         return None
     return max(flops / peak, size_bytes / device.memory_bytes_per_s)
+
+
+def least_believable_s(device_name: str, *, flops: float, size_bytes: float) -> float | None:
+    """The time below which no figure can be true, or None for a device without a datasheet.
+
+    The dtype of a stored workload is not known, so the fastest unit of the device counts; memory traffic counts only
+    where it cannot be served from a cache. It refuses what is impossible, not what is unlikely.
+    """
+    device = find_device(device_name)
+    if device is None:
+        return None
+    rates = [device.peak_flop_per_s(dtype) for dtype in device.fma_per_clock]
+    compute_s = flops / max(rate for rate in rates if rate is not None)
+    memory_s = size_bytes / device.memory_bytes_per_s if size_bytes > CACHED_BYTES else 0.0
+    return SLACK * max(compute_s, memory_s)
 
 
 def view(

@@ -6,7 +6,8 @@ ordering an interleaved re-run of the two commits, never for telling anybody.
 Statistic: the predictive z of a normal model with a scaled-inverse-chi-square prior on the variance (Gelman et al.,
 Bayesian Data Analysis, 3rd ed., section 3.3): with n baseline points of mean m, the next one is at m with variance
 s2 (1 + 1/n) + se2, s2 = (nu0 s0^2 + sum of squares) / (nu0 + n - 1). The prior keeps two lucky points from looking
-like a quiet series. O(n).
+like a quiet series. The predictive distribution is Student's t with nu0 + n - 1 degrees of freedom, which
+gives the p-value. O(n).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+
+from scipy.special import stdtr
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class Suspicion:
     effect: float
     sd: float
     z: float
+    p_value: float
+    """Two-sided, of one point; not corrected for how many points or series were looked at."""
 
 
 def suspect(
@@ -54,10 +59,13 @@ def suspect(
     logs = [math.log(x) for x in baseline]
     centre = median(logs)
     squares = sum((x - centre) ** 2 for x in logs)
-    variance = (rule.prior_n * rule.prior_sd**2 + squares) / (rule.prior_n + len(logs) - 1)
+    dof = rule.prior_n + len(logs) - 1
+    variance = (rule.prior_n * rule.prior_sd**2 + squares) / dof
     shift = math.log(value) - centre
     spread = math.sqrt(variance * (1 + 1 / len(logs)) + se * se)
     effect = math.expm1(shift)
     if abs(shift) < rule.z * spread or abs(effect) < rule.min_effect:
         return None
-    return Suspicion(before=math.exp(centre), after=value, effect=effect, sd=spread, z=shift / spread)
+    z = shift / spread
+    p_value = 2.0 * float(stdtr(dof, -abs(z)))
+    return Suspicion(before=math.exp(centre), after=value, effect=effect, sd=spread, z=z, p_value=p_value)

@@ -81,7 +81,7 @@ def changes_resting_on(session: Session, *, run: Run) -> Sequence[ChangePoint]:
         .where(
             ChangePoint.series_id.in_(series_ids),
             ChangePoint.commit_id.in_(commit_ids) | ChangePoint.previous_commit_id.in_(commit_ids),
-            ChangePoint.withdrawn_at.is_(None),
+            ChangePoint.withdrawn_at.is_(None) | ChangePoint.restarts_baseline,
         )
         .order_by(ChangePoint.id)
     ).all()

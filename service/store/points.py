@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import ScalarSelect, func, select, update
 from sqlalchemy.orm import Session, undefer
 
-from service.contract import MeasurementStatus
+from service.contract import MeasurementStatus, RunReason
 from service.domain.points import Figure
 from service.store.tables import Benchmark, GitCommit, Measurement, Run, Series, Workload
 
@@ -37,6 +37,9 @@ class TouchedSeries:
     direction: str
     pool: str
     status: str
+    flops: float
+    bytes: float
+    unit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,50 +78,42 @@ class RawMeasurement:
 def touched_series(session: Session, *, run: Run) -> Sequence[TouchedSeries]:
     """List the series that `run` measured at its own commit, controls included."""
     rows = session.execute(
-        select(Series, Workload.key, Benchmark.family, Benchmark.problem, Benchmark.control, Measurement.status)
+        select(Series, Workload, Benchmark, Measurement.status)
         .join(Measurement, Measurement.series_id == Series.id)
         .join(Workload, Workload.id == Series.workload_id)
         .join(Benchmark, Benchmark.id == Workload.benchmark_id)
         .where(Measurement.run_id == run.id, Measurement.commit_id == run.commit_id)
         .order_by(Series.id)
     )
-    return [
-        TouchedSeries(
-            series_id=series.id,
-            workload_key=key,
-            family=family,
-            problem=problem,
-            control=control,
-            direction=series.direction,
-            pool=series.pool,
-            status=status,
-        )
-        for series, key, family, problem, control, status in rows
-    ]
+    return [_touched(series, workload, benchmark, status) for series, workload, benchmark, status in rows]
 
 
 def series_by_id(session: Session, *, series_ids: Collection[int]) -> Sequence[TouchedSeries]:
     """Describe some series without asking what any run measured."""
     rows = session.execute(
-        select(Series, Workload.key, Benchmark.family, Benchmark.problem, Benchmark.control)
+        select(Series, Workload, Benchmark)
         .join(Workload, Workload.id == Series.workload_id)
         .join(Benchmark, Benchmark.id == Workload.benchmark_id)
         .where(Series.id.in_(series_ids))
         .order_by(Series.id)
     )
-    return [
-        TouchedSeries(
-            series_id=series.id,
-            workload_key=key,
-            family=family,
-            problem=problem,
-            control=control,
-            direction=series.direction,
-            pool=series.pool,
-            status="",
-        )
-        for series, key, family, problem, control in rows
-    ]
+    return [_touched(series, workload, benchmark, "") for series, workload, benchmark in rows]
+
+
+def _touched(series: Series, workload: Workload, benchmark: Benchmark, status: str) -> TouchedSeries:
+    return TouchedSeries(
+        series_id=series.id,
+        workload_key=workload.key,
+        family=benchmark.family,
+        problem=benchmark.problem,
+        control=benchmark.control,
+        direction=series.direction,
+        pool=series.pool,
+        status=status,
+        flops=workload.flops,
+        bytes=workload.bytes,
+        unit=series.unit,
+    )
 
 
 def note_verdict(
@@ -160,8 +155,17 @@ def confirmation_cost(session: Session, *, run: Run) -> ConfirmationCost:
     return ConfirmationCost(commits=max((newest or here) - here, 0), device_s=float(device_s or 0.0))
 
 
-def figures_of(session: Session, *, series_ids: Collection[int], since_position: int = 0) -> dict[int, list[Figure]]:
-    """Return the good figures of several series in one query, from `since_position` on, on the first-parent line."""
+def figures_of(
+    session: Session,
+    *,
+    series_ids: Collection[int],
+    since_position: int = 0,
+    reasons: Collection[RunReason] = tuple(RunReason),
+) -> dict[int, list[Figure]]:
+    """Return the good figures of several series in one query, from `since_position` on, on the first-parent line.
+
+    `reasons` are the kinds of runs whose figures count.
+    """
     rows = session.execute(
         select(
             Measurement.series_id,
@@ -171,11 +175,13 @@ def figures_of(session: Session, *, series_ids: Collection[int], since_position:
             Measurement.half_width_s,
             Measurement.run_id,
             _processes(),
+            Run.environment_id,
         )
         .join(GitCommit, GitCommit.id == Measurement.commit_id)
         .join(Run, Run.id == Measurement.run_id)
         .where(
             Run.retracted_at.is_(None),
+            Run.reason.in_([reason.value for reason in reasons]),
             Measurement.series_id.in_(series_ids),
             Measurement.status == MeasurementStatus.OK,
             Measurement.value_s.is_not(None),
@@ -184,7 +190,7 @@ def figures_of(session: Session, *, series_ids: Collection[int], since_position:
         )
     )
     found: dict[int, list[Figure]] = {series_id: [] for series_id in series_ids}
-    for series_id, commit_id, position, value_s, half_width_s, run_id, processes in rows:
+    for series_id, commit_id, position, value_s, half_width_s, run_id, processes, environment_id in rows:
         if position is None or value_s is None:  # excluded by the query; said again for the type checker
             continue
         found[series_id].append(
@@ -195,6 +201,7 @@ def figures_of(session: Session, *, series_ids: Collection[int], since_position:
                 half_width_s=half_width_s,
                 run_id=run_id,
                 processes=processes,
+                environment_id=environment_id,
             )
         )
     return found

@@ -37,14 +37,43 @@ def lock_repository(session: Session, *, repository_id: int) -> None:
 
 
 def insert_change_point(session: Session, **values: object) -> None:
-    """Insert a change point unless its series already has one at that commit."""
+    """Insert a change point unless its series already has one at that commit.
+
+    One that was taken back is suspected anew: what it rested on was retracted, or another point now stands before it.
+    """
+    fresh = dict.fromkeys(
+        ("confirmed_at", "withdrawn_at", "withdrawn_reason", "regression_id", "delay_commits", "delay_device_s")
+    )
     session.execute(
-        insert(ChangePoint).values(**values).on_conflict_do_nothing(index_elements=["series_id", "commit_id"])
+        insert(ChangePoint)
+        .values(**values)
+        .on_conflict_do_update(
+            index_elements=["series_id", "commit_id"],
+            set_={"restarts_baseline": False, **fresh, **values},
+            where=ChangePoint.withdrawn_at.is_not(None),
+        )
+    )
+
+
+def restart_baseline(session: Session, *, series_id: int, previous_commit_id: int, commit_id: int) -> None:
+    """Let the segments of a series end at a step that was taken back: the level did move, by the machine's doing."""
+    session.execute(
+        update(ChangePoint)
+        .where(
+            ChangePoint.series_id == series_id,
+            ChangePoint.previous_commit_id == previous_commit_id,
+            ChangePoint.commit_id == commit_id,
+            ChangePoint.withdrawn_at.is_not(None),
+        )
+        .values(restarts_baseline=True)
     )
 
 
 def changes_of(session: Session, *, series_ids: Collection[int]) -> dict[int, list[SeriesChange]]:
-    """Return the change points of several series that were not withdrawn, in first-parent order."""
+    """Return the change points of several series that end a stable segment, in first-parent order.
+
+    Those are the ones that were not withdrawn, and those that the machine made.
+    """
     good, bad = aliased(GitCommit), aliased(GitCommit)
     rows = session.execute(
         select(ChangePoint, good.position, bad.position, Regression.state)
@@ -53,7 +82,7 @@ def changes_of(session: Session, *, series_ids: Collection[int]) -> dict[int, li
         .outerjoin(Regression, Regression.id == ChangePoint.regression_id)
         .where(
             ChangePoint.series_id.in_(series_ids),
-            ChangePoint.withdrawn_at.is_(None),
+            ChangePoint.withdrawn_at.is_(None) | ChangePoint.restarts_baseline,
             good.position.is_not(None),
             bad.position.is_not(None),
         )

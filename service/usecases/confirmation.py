@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from service.contract import RunReason
 from service.stats.paired import PairedEffect
-from service.store import points, regressions
+from service.store import points, regressions, watch
 from service.store.points import TouchedSeries
 from service.store.tables import ChangePoint, GitCommit, Run
 from service.usecases.aftermath import Aftermath
@@ -23,34 +23,49 @@ from service.usecases.policy import DetectionPolicy
 from service.usecases.regress import group
 
 CONFIRM_ATTEMPTS = 3
+UNPROVED = f"{CONFIRM_ATTEMPTS} interleaved runs could neither prove nor exclude it"
 CONFIRM_PRIORITY = 20
 CONFIRM_PROCESSES = 6
 MAX_CONTROLS = 2
 
 
 def order_confirmation(
-    session: Session, *, run: Run, good_id: int, bad_id: int, series: Sequence[TouchedSeries], attempt: int = 1
+    session: Session,
+    *,
+    repository_id: int,
+    pool: str,
+    good_id: int,
+    bad_id: int,
+    series: Sequence[TouchedSeries],
+    attempt: int = 1,
 ) -> Aftermath:
-    """Order the two commits interleaved in one run: the suspected workloads, and vendor controls beside them."""
+    """Order the two commits interleaved in one run: the suspected workloads, and vendor controls beside them.
+
+    Two commits whose earlier run has ended (other series were suspected then, or it was retracted) get one more; while
+    one is under way it serves all series.
+    """
     keys = {item.workload_key for item in series}
     controls = regressions.control_keys(
-        session, repository_id=run.repository_id, problems={item.problem for item in series}
+        session, repository_id=repository_id, problems={item.problem for item in series}
     )
     good = session.get_one(GitCommit, good_id)
     bad = session.get_one(GitCommit, bad_id)
+    rounds = watch.finished_confirmations(session, pool=pool, good_sha=good.sha, bad_id=bad_id)
+    if attempt > 1:
+        rounds -= 1  # the first attempt of this very round has ended
     ordered = order_run(
         session,
-        repository_id=run.repository_id,
+        repository_id=repository_id,
         commit_id=bad.id,
-        pool=run.pool,
+        pool=pool,
         reason=RunReason.CONFIRM,
         priority=CONFIRM_PRIORITY,
-        dedupe_key=f"confirm:{run.repository_id}:{run.pool}:{good.sha}:{bad.sha}:{attempt}",
+        dedupe_key=f"confirm:{repository_id}:{pool}:{good.sha}:{bad.sha}:{rounds}:{attempt}",
         partner_shas=(good.sha,),
         workload_keys=(*sorted(keys), *controls[:MAX_CONTROLS]),
         protocol={"processes": CONFIRM_PROCESSES},
     )
-    return Aftermath(runs=[(run.pool, ordered.id)])
+    return Aftermath(runs=[(pool, ordered.id)])
 
 
 def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPolicy) -> Aftermath:
@@ -76,7 +91,8 @@ def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPol
         elif word.ruling is Ruling.UNSURE:
             unsure.append(change)
         else:
-            _take_back(session, change, word, now=now)
+            _take_back(change, word, now=now)
+    session.flush()
     aftermath = Aftermath()
     if confirmed:
         aftermath.add(group(session, run=run, changes=confirmed, good=good, now=now))
@@ -89,34 +105,31 @@ def _take_over(session: Session, change: ChangePoint, effect: PairedEffect, *, r
     """The paired effect replaces the suspicion's: it was measured on one machine at one time."""
     change.effect, change.effect_low, change.effect_high = effect.effect, effect.low, effect.high
     change.z, change.p_value = effect.z, effect.p_value
-    change.confirmed_at = now
+    change.confirmed_at, change.restarts_baseline = now, False
     cost = points.confirmation_cost(session, run=run)
     change.delay_commits, change.delay_device_s = cost.commits, cost.device_s
-    points.set_verdict(
-        session,
-        series_id=change.series_id,
-        verdict=change.direction,
-        reason=f"{effect.effect:+.1%} ({effect.low:+.1%} to {effect.high:+.1%}) over {effect.pairs} interleaved pairs",
-        now=now,
-    )
 
 
-def _take_back(session: Session, change: ChangePoint, word: Word, *, now: datetime) -> None:
+def _take_back(change: ChangePoint, word: Word, *, now: datetime) -> None:
+    """Withdraw a suspicion; one that followed the machine, or moved a control as well, still restarts the baseline."""
     change.withdrawn_at, change.withdrawn_reason = now, word.reason
-    verdict = "environment" if word.ruling is Ruling.ENVIRONMENT else "no_change"
-    points.set_verdict(session, series_id=change.series_id, verdict=verdict, reason=word.reason, now=now)
+    change.restarts_baseline = change.restarts_baseline or word.ruling is Ruling.ENVIRONMENT
 
 
 def _again(session: Session, *, run: Run, good_id: int, unsure: Sequence[ChangePoint], now: datetime) -> Aftermath:
     """Order one more interleaved run, or give up honestly: what stays unproved is withdrawn, not alarmed."""
     attempt = int(run.dedupe_key.rsplit(":", 1)[1])
     if attempt >= CONFIRM_ATTEMPTS:
-        why = f"{CONFIRM_ATTEMPTS} interleaved runs could neither prove nor exclude it"
         for change in unsure:
-            change.withdrawn_at, change.withdrawn_reason = now, why
-            points.set_verdict(session, series_id=change.series_id, verdict="cannot_tell", reason=why, now=now)
+            change.withdrawn_at, change.withdrawn_reason = now, UNPROVED
         return Aftermath()
     series = points.series_by_id(session, series_ids={change.series_id for change in unsure})
     return order_confirmation(
-        session, run=run, good_id=good_id, bad_id=run.commit_id, series=series, attempt=attempt + 1
+        session,
+        repository_id=run.repository_id,
+        pool=run.pool,
+        good_id=good_id,
+        bad_id=run.commit_id,
+        series=series,
+        attempt=attempt + 1,
     )

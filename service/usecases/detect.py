@@ -13,13 +13,12 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from service.contract import RunReason
-from service.store import regressions
+from service.domain.points import HISTORY_REASONS
+from service.store import points, regressions
 from service.store.tables import Repository, Run
 from service.usecases import confirmation, life, suspicion
 from service.usecases.aftermath import Aftermath
 from service.usecases.policy import DetectionPolicy, with_overrides
-
-HISTORY_REASONS = frozenset({RunReason.PUSH, RunReason.NIGHTLY, RunReason.BACKFILL, RunReason.MANUAL})
 
 
 def after_report(session: Session, *, run_id: int, now: datetime, policy: DetectionPolicy) -> Aftermath:
@@ -28,9 +27,30 @@ def after_report(session: Session, *, run_id: int, now: datetime, policy: Detect
     regressions.lock_repository(session, repository_id=run.repository_id)
     policy = with_overrides(policy, session.get_one(Repository, run.repository_id).settings)
     if run.reason == RunReason.CONFIRM:
-        return confirmation.judge_run(session, run=run, now=now, policy=policy)
+        aftermath = confirmation.judge_run(session, run=run, now=now, policy=policy)
+        session.flush()
+        aftermath.add(_look_again(session, run=run, now=now, policy=policy))
+        return aftermath
     if run.reason == RunReason.VERIFY:
         return life.after_report(session, run_id=run_id, now=now, policy=policy)
     if run.reason in HISTORY_REASONS:
         return suspicion.look(session, run=run, now=now, policy=policy)
     return Aftermath()
+
+
+def retract(
+    session: Session, *, run_id: int, reason: str, actor: str, now: datetime, policy: DetectionPolicy
+) -> Aftermath:
+    """Take a run out (`life.retract`), and look again at the series it had measured."""
+    aftermath = life.retract(session, run_id=run_id, reason=reason, actor=actor, now=now)
+    run = session.get_one(Run, run_id)
+    policy = with_overrides(policy, session.get_one(Repository, run.repository_id).settings)
+    session.flush()
+    aftermath.add(_look_again(session, run=run, now=now, policy=policy))
+    return aftermath
+
+
+def _look_again(session: Session, *, run: Run, now: datetime, policy: DetectionPolicy) -> Aftermath:
+    """Examine the series of a run once more: what it settled may lay open another step, or none."""
+    series = points.touched_series(session, run=run)
+    return suspicion.look_at(session, run=run, series=series, now=now, policy=policy)

@@ -21,6 +21,7 @@ from service.domain.states import NotificationEvent, RegressionState, check_regr
 from service.stats.paired import PairedEffect
 from service.store import audit, bisections, lives, points, regressions
 from service.store.tables import ChangePoint, GitCommit, Regression, Run, Series
+from service.store.watch import RETRACTED
 from service.usecases import alert
 from service.usecases.aftermath import Aftermath
 from service.usecases.dispatch import order_run
@@ -168,7 +169,8 @@ def retract(session: Session, *, run_id: int, reason: str, actor: str, now: date
         ends = (change.commit_id, change.previous_commit_id)
         if all(lives.has_figures(session, series_id=change.series_id, commit_id=end) for end in ends):
             continue
-        change.withdrawn_at, change.withdrawn_reason = now, f"run {run.id} was retracted: {reason}"
+        change.withdrawn_at, change.withdrawn_reason = now, RETRACTED.format(run_id=run.id, reason=reason)
+        change.restarts_baseline = False
         if change.regression_id is not None:
             touched.add(change.regression_id)
     session.flush()

@@ -114,12 +114,12 @@ def _differ(
     index_of = {point.position: index for index, point in enumerate(history)}
     unmatched = list(shadow)
     for entry in recorded:
-        if entry.change.confirmed_at is None:
-            continue
         index = index_of.get(entry.bad_position)
         match = next((step for step in unmatched if index is not None and abs(step.index - index) <= NEAR), None)
         if match is not None:
             unmatched.remove(match)
+        if entry.change.confirmed_at is None or entry.change.withdrawn_at is not None:
+            continue  # it waits for its proof, or the machine made it
         too_new = index is not None and len(history) - index < MIN_LEVEL  # the detector cannot see it yet
         kept = match is not None or (too_new and abs(entry.change.effect) >= floor)
         yield Difference("kept" if kept else "lost", series.workload_key, entry.bad_position, entry.change.effect)

@@ -1,144 +1,207 @@
 """Suspicion: which steps a new report makes likely enough to measure their two commits again, interleaved.
 
-The newest point may stand apart from the stable segment before it (`stats.suspect`, needs one point), or the segment
-may hold a step (`stats.changepoint`, needs three). Either is only an unconfirmed change point: nobody is told.
+One look covers a batch of series:
+
+1. Each series is examined (`examine`): steps of its stable segments that nobody has settled yet.
+2. The candidates of the batch must be discoveries (Benjamini and Hochberg) among all series that the pool watches.
+3. Where more than 30 % of the watched families moved at one commit, the vendor's library moved, or the step came with
+   another host, driver or clock, the verdict is "environment": the baseline restarts and nobody is told. An interleaved
+   run is ordered all the same; only its proof that the commit itself made the step can make it an alert.
+4. Every other suspicion is an unconfirmed change point, which only an interleaved run can confirm: nobody is told.
+5. What stands where is noted on each series (`noting`), also on those that the newest run no longer brought.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
-import numpy as np
 from sqlalchemy.orm import Session
 
 from service.contract import MeasurementStatus
-from service.domain.points import Point, to_points
+from service.domain.points import HISTORY_REASONS, Point, to_points
+from service.domain.roofline import least_believable_s
 from service.domain.states import Direction
 from service.stats import changepoint
-from service.stats.suspect import SuspectRule, suspect
-from service.stats.verdict import Better, Floors, judge
-from service.store import points, regressions
+from service.stats.grouping import discoveries
+from service.stats.verdict import Better, Control, Floors, Surroundings, environment_reason
+from service.store import points, regressions, watch
 from service.store.points import TouchedSeries
 from service.store.regressions import SeriesChange
-from service.store.tables import Run
+from service.store.tables import Environment, Run
+from service.usecases import examine, noting
 from service.usecases.aftermath import Aftermath
 from service.usecases.confirmation import order_confirmation
+from service.usecases.examine import Candidate
 from service.usecases.policy import DetectionPolicy
 
-MIN_SEGMENT = 3
+SUSPICION_RATE = 0.1
+"""False-discovery rate among suspicions: one re-run in ten may be for nothing. It costs device time, not an alert."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A suspected step of one series between two measured commits."""
+@dataclass(slots=True)
+class Examined:
+    """One series of a batch: its points and what they say."""
 
-    good: Point
-    bad: Point
-    before_s: float
-    after_s: float
-    effect: float
-    effect_low: float
-    effect_high: float
-    z: float
-    p_value: float
+    series: TouchedSeries
+    policy: DetectionPolicy
+    history: Sequence[Point]
+    changes: Sequence[SeriesChange]
+    settled: dict[watch.Pair, str]
+    fresh: list[Candidate] = field(default_factory=list)
+    lasting: list[Candidate] = field(default_factory=list)
+    odd: list[Candidate] = field(default_factory=list)
+    implausible: str | None = None
 
 
 def look(session: Session, *, run: Run, now: datetime, policy: DetectionPolicy) -> Aftermath:
-    """Read the series a run touched, note what stands where, and order re-runs for what is suspicious."""
-    touched = [
-        series
-        for series in points.touched_series(session, run=run)
-        if series.status == MeasurementStatus.OK and not series.control
-    ]
-    if not touched:
-        return Aftermath()
-    ids = [series.series_id for series in touched]
-    figures = points.figures_of(session, series_ids=ids)
-    changes = regressions.changes_of(session, series_ids=ids)
-    suspected: dict[tuple[int, int], list[TouchedSeries]] = {}
-    for series in touched:
-        segment = stable_segment(
-            to_points(figures[series.series_id]), changes[series.series_id], commit_id=run.commit_id
-        )
-        own = policy.of(series.workload_key)
-        candidate = find_candidate(segment, commit_id=run.commit_id, min_effect=own.min_effect)
-        if candidate is not None:
-            regressions.insert_change_point(session, **_row(series, candidate))
-            suspected.setdefault((candidate.good.commit_id, candidate.bad.commit_id), []).append(series)
-        _note(session, series=series, segment=segment, candidate=candidate, policy=own, now=now)
-    aftermath = Aftermath()
-    for (good_id, bad_id), members in suspected.items():
-        aftermath.add(order_confirmation(session, run=run, good_id=good_id, bad_id=bad_id, series=members))
+    """Read the series that a run touched, order re-runs for what is suspicious, and note what stands where."""
+    touched = [s for s in points.touched_series(session, run=run) if s.status == MeasurementStatus.OK]
+    aftermath = look_at(session, run=run, series=touched, now=now, policy=policy)
+    noting.note_endings(session, run=run, now=now)
     return aftermath
 
 
-def stable_segment(history: Sequence[Point], changes: Sequence[SeriesChange], *, commit_id: int) -> Sequence[Point]:
-    """Return the points that the point of `commit_id` may be compared with, itself included; empty if there is none.
+def look_at(
+    session: Session, *, run: Run, series: Sequence[TouchedSeries], now: datetime, policy: DetectionPolicy
+) -> Aftermath:
+    """Examine some series after a run (a report, a settled suspicion, a retraction); doing it twice changes nothing."""
+    batch = _examine(session, run=run, series=series, policy=policy)
+    kernels = [item for item in batch if not item.series.control]
+    controls = [item for item in batch if item.series.control]
+    watched = watch.families_watched(session, repository_id=run.repository_id, pool=run.pool)
+    accepted = _discovered(kernels, tests=sum(watched.values()))
+    moved = examine.families_moved([(item.series.family, found) for item, found in accepted], watched=watched)
+    suspected: dict[watch.Pair, list[TouchedSeries]] = {}
+    for item, found in accepted:
+        around = Surroundings(
+            controls=_moved_controls(item.series, found, controls),
+            families_moved=moved(found),
+            follows=_follows(session, found),
+        )
+        why = environment_reason(around, found.effect, Floors(min_effect=item.policy.min_effect))
+        regressions.insert_change_point(session, **_row(item.series, found), restarts_baseline=why is not None)
+        suspected.setdefault(found.pair, []).append(item.series)
+    _restart(session, kernels)
+    aftermath = Aftermath()
+    for (good_id, bad_id), members in suspected.items():
+        aftermath.add(
+            order_confirmation(
+                session,
+                repository_id=run.repository_id,
+                pool=run.pool,
+                good_id=good_id,
+                bad_id=bad_id,
+                series=members,
+            )
+        )
+    _note(session, kernels, now=now)
+    return aftermath
 
-    Segments end at change points. A commit strictly inside a range still being searched belongs to neither side.
-    """
-    here = next((point for point in history if point.commit_id == commit_id), None)
-    if here is None or any(change.good_position < here.position < change.bad_position for change in changes):
+
+def _examine(session: Session, *, run: Run, series: Sequence[TouchedSeries], policy: DetectionPolicy) -> list[Examined]:
+    ids = [item.series_id for item in series]
+    if not ids:
+        return []
+    figures = points.figures_of(session, series_ids=ids, reasons=HISTORY_REASONS)
+    changes = regressions.changes_of(session, series_ids=ids)
+    settled = watch.settled_pairs(session, series_ids=ids)
+    environment = None if run.environment_id is None else session.get_one(Environment, run.environment_id)
+    batch = []
+    for item in series:
+        known = changes[item.series_id]
+        least_s = None
+        if environment is not None and item.unit == "s":
+            least_s = least_believable_s(environment.device, flops=item.flops, size_bytes=item.bytes)
+        every = to_points(figures[item.series_id])
+        history = [point for point in every if least_s is None or point.value_s >= least_s]
+        mine = Examined(item, policy.of(item.workload_key), history, known, settled[item.series_id])
+        if every and every[-1] not in history[-1:]:
+            mine.implausible = f"{every[-1].value_s:.3g} s is less than the device needs at best ({least_s:.3g} s)"
+        near = examine.window(history, commit_id=run.commit_id, size=changepoint.TAIL_POINTS)
+        found = [
+            candidate
+            for segment in examine.stable_segments(near, known)
+            for candidate in examine.candidates(
+                segment,
+                commit_id=run.commit_id,
+                better=Better(item.direction),
+                min_effect=mine.policy.min_effect,
+            )
+        ]
+        mine.fresh, mine.lasting, mine.odd = examine.split_settled(found, mine.settled)
+        batch.append(mine)
+    return batch
+
+
+def _discovered(kernels: Sequence[Examined], *, tests: int) -> list[tuple[Examined, Candidate]]:
+    """Return the fresh candidates that are discoveries, and take the others off their series."""
+    every = [(item, candidate) for item in kernels for candidate in item.fresh]
+    kept = discoveries([candidate.p_value for _, candidate in every], tests=tests, rate=SUSPICION_RATE)
+    accepted = [pair for pair, keep in zip(every, kept, strict=True) if keep]
+    for item in kernels:
+        item.fresh = [candidate for owner, candidate in accepted if owner is item]
+    return accepted
+
+
+def _moved_controls(series: TouchedSeries, found: Candidate, controls: Sequence[Examined]) -> tuple[Control, ...]:
+    """Return the vendor controls of the same problem with a step at the same commit."""
+    return tuple(
+        Control(
+            name=item.series.workload_key,
+            effect=step.effect,
+            se=(math.log1p(step.effect_high) - math.log1p(step.effect_low)) / (2 * examine.Z95),
+        )
+        for item in controls
+        if item.series.problem == series.problem
+        for step in (*item.fresh, *item.lasting)
+        if step.bad.commit_id == found.bad.commit_id
+    )
+
+
+def _follows(session: Session, found: Candidate) -> tuple[str, ...]:
+    """Name what of the machine changed for good where the level changed, or nothing."""
+    before, after = found.environments()
+    if not before or not after or before & after:
         return ()
-    start = max((change.bad_position for change in changes if change.bad_position <= here.position), default=-1)
-    end = min((change.good_position for change in changes if change.good_position >= here.position), default=None)
-    return [point for point in history if point.position >= start and (end is None or point.position <= end)]
+    return watch.differing_facts(session, before=before, after=after)
 
 
-def find_candidate(segment: Sequence[Point], *, commit_id: int, min_effect: float) -> Candidate | None:
-    """Return the step that the point of `commit_id` makes suspicious within its stable segment, or None."""
-    here = next((point for point in segment if point.commit_id == commit_id), None)
-    if here is None:
-        return None
-    return _newest_apart(segment, here, min_effect=min_effect) or _step_in(segment, min_effect=min_effect)
+def _restart(session: Session, kernels: Sequence[Examined]) -> None:
+    """Restart the baselines at steps that last although an interleaved run found their two commits equal."""
+    for item in kernels:
+        for found in item.lasting:
+            good_id, bad_id = found.pair
+            regressions.restart_baseline(
+                session, series_id=item.series.series_id, previous_commit_id=good_id, commit_id=bad_id
+            )
 
 
-def _newest_apart(segment: Sequence[Point], here: Point, *, min_effect: float) -> Candidate | None:
-    before = [point for point in segment if point.position < here.position]
-    if not before:
-        return None
-    found = suspect(
-        [point.value_s for point in before],
-        here.value_s,
-        se=float(np.hypot(here.se, before[-1].se)),
-        rule=SuspectRule(min_effect=min_effect),
-    )
-    if found is None:
-        return None
-    return Candidate(
-        good=before[-1],
-        bad=here,
-        before_s=found.before,
-        after_s=found.after,
-        effect=found.effect,
-        effect_low=float(np.expm1(np.log1p(found.effect) - 2 * found.sd)),
-        effect_high=float(np.expm1(np.log1p(found.effect) + 2 * found.sd)),
-        z=found.z,
-        p_value=0.0,
-    )
-
-
-def _step_in(segment: Sequence[Point], *, min_effect: float) -> Candidate | None:
-    tail = segment[-points.TAIL :]
-    if len(tail) < 2 * MIN_SEGMENT:
-        return None
-    steps = [change for change in _detect(tail).changes if abs(change.effect) >= min_effect]
-    if not steps:
-        return None
-    step = steps[-1]
-    return Candidate(
-        good=tail[step.index - 1],
-        bad=tail[step.index],
-        before_s=step.before,
-        after_s=step.after,
-        effect=step.effect,
-        effect_low=step.effect_low,
-        effect_high=step.effect_high,
-        z=step.z,
-        p_value=step.p_value,
-    )
+def _note(session: Session, kernels: Sequence[Examined], *, now: datetime) -> None:
+    ids = [item.series.series_id for item in kernels]
+    changes = regressions.changes_of(session, series_ids=ids)
+    anew = watch.starts_anew(session, series_ids=ids)
+    for item in kernels:
+        series_id = item.series.series_id
+        segments = examine.stable_segments(item.history[-changepoint.TAIL_POINTS :], changes[series_id])
+        noting.note(
+            session,
+            series=item.series,
+            standing=noting.Standing(
+                segment=segments[-1] if segments else (),
+                newest=item.history[-1] if item.history else None,
+                changes=changes[series_id],
+                settled=item.settled,
+                odd=item.odd,
+                starts_anew=anew.get(series_id, ()),
+                implausible=item.implausible,
+                points=len(item.history),
+            ),
+            policy=item.policy,
+            now=now,
+        )
 
 
 def _row(series: TouchedSeries, candidate: Candidate) -> dict[str, object]:
@@ -163,44 +226,3 @@ def direction_of(effect: float, *, better: str) -> Direction:
     """Say whether a relative change is worse or better, given which direction of the metric is better."""
     worse = effect > 0 if better == "lower" else effect < 0
     return Direction.REGRESSION if worse else Direction.IMPROVEMENT
-
-
-def _note(
-    session: Session,
-    *,
-    series: TouchedSeries,
-    segment: Sequence[Point],
-    candidate: Candidate | None,
-    policy: DetectionPolicy,
-    now: datetime,
-) -> None:
-    """Keep the last word on a series: its verdict, its noise floor, and the smallest step it would show."""
-    if candidate is not None:
-        verdict, reason = "suspected", "an interleaved re-run of the two commits has been ordered"
-    elif len(segment) < MIN_SEGMENT:
-        verdict, reason = "cannot_tell", f"{len(segment)} of {MIN_SEGMENT} points of a baseline"
-    else:
-        judgement = judge(
-            _detect(segment), better=Better(series.direction), floors=Floors(min_effect=policy.min_effect)
-        )
-        verdict, reason = str(judgement.verdict), judgement.reason
-    facts: dict[str, object] = {"points": len(segment)}
-    if len(segment) >= MIN_SEGMENT:
-        found = _detect(segment)
-        facts |= {
-            "noise": found.noise_floor,
-            "detectable": found.smallest_detectable,
-            "floor": policy.min_effect,
-            "autocorrelation": found.autocorrelation,
-            "bimodal": None if found.bimodal is None else asdict(found.bimodal),
-            "drift": None if found.drift is None else asdict(found.drift),
-            "detector": f"{changepoint.DETECTOR}/{changepoint.DETECTOR_VERSION}",
-        }
-    points.note_verdict(session, series_id=series.series_id, verdict=verdict, reason=reason, detection=facts, now=now)
-
-
-def _detect(segment: Sequence[Point]) -> changepoint.Detection:
-    tail = segment[-points.TAIL :]
-    return changepoint.detect(
-        np.array([point.value_s for point in tail]), se=np.array([point.se * point.value_s for point in tail])
-    )

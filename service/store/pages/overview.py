@@ -128,7 +128,7 @@ def living_series(*, repository: str = "", query: str = "") -> CTE:
         (Series.verdict.is_(None), SeriesState.UNGUARDED.value),
         (Series.verdict == "suspected", SeriesState.SUSPECTED.value),
         (Series.verdict.in_(["cannot_tell", "not_comparable", "bimodal"]), SeriesState.UNGUARDED.value),
-        (Series.detection["noise"].as_float() > LOUD_FLOOR, SeriesState.UNGUARDED.value),
+        (Series.detection["detectable"].as_float() > LOUD_FLOOR, SeriesState.UNGUARDED.value),
         else_=SeriesState.QUIET.value,
     )
     statement: Select[*tuple[Any, ...]] = (

@@ -83,6 +83,7 @@ class ChangePoint(Stamped, Base):
     confirmed_at: Mapped[datetime | None]
     withdrawn_at: Mapped[datetime | None]
     withdrawn_reason: Mapped[str | None]
+    restarts_baseline: Mapped[bool] = mapped_column(server_default=text("false"))  # moved, but by the machine
     delay_commits: Mapped[int | None] = mapped_column(Integer)  # first-parent commits from the bad end to the proof
     delay_device_s: Mapped[float | None]  # device-seconds from the suspicion to the proof
     __table_args__ = (
