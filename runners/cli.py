@@ -9,6 +9,7 @@ _COMMANDS = {
     "runner": "runners.runner_cli",
     "kernels": "runners.kernels_cli",
     "compare": "runners.compare_cli",
+    "bisect": "runners.bisect_cli",
     "measure_module": "runners.module_cli",
     "compare_module": "runners.module_cli",
     "tune": "runners.tune_cli",

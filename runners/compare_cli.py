@@ -105,7 +105,7 @@ def compare(
     params = ProtocolParams(processes=PAIRS_MAX, blocks=QUARTETS, block_s=BLOCK_S, budget_s=budget)
     try:
         with ExitStack() as stack:
-            subjects = [_check_out(stack, repo, suite, revision) for revision in (base, head)]
+            subjects = [check_out(stack, repo, suite, revision) for revision in (base, head)]
             if subjects[0].sha == subjects[1].sha:
                 subjects[1] = _again(subjects[1])
             result = compare_subjects(
@@ -134,7 +134,8 @@ def matches(key: str, pattern: str) -> bool:
     return fnmatch.fnmatchcase(key, literal) or fnmatch.fnmatchcase(key.partition("[")[0], literal)
 
 
-def _check_out(stack: ExitStack, repo: Path, suite: str, revision: str) -> Subject:
+def check_out(stack: ExitStack, repo: Path, suite: str, revision: str) -> Subject:
+    """Check a revision out for as long as the stack is open; raises CheckoutError."""
     from runners.checkout import CheckoutError, Mirror
     from runners.measure.team import Subject
     from service.contract import FailureKind
