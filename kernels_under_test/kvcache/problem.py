@@ -69,7 +69,7 @@ APPEND = Problem(
     bytes=lambda axes, dtype: float(int(axes["t"]) * (2 * int(axes["width"]) * BYTES[dtype] + 8)),
     tolerance=exact,
     workloads=(
-        Workload(axes={"t": 1024, "slots": 4096, "width": 1024}, label="prefill"),
+        Workload(axes={"t": 8192, "slots": 12288, "width": 1024}, label="prefill"),
         Workload(axes={"t": 64, "slots": 4096, "width": 1024}, tier="nightly", label="decode"),
         Workload(axes={"t": 7, "slots": 19, "width": 13}, tier="nightly", label="ragged"),
         *cuda_shapes("kv_append"),
@@ -85,7 +85,7 @@ GATHER = Problem(
     bytes=lambda axes, dtype: float(2 * int(axes["b"]) * int(axes["kv"]) * int(axes["width"]) * BYTES[dtype]),
     tolerance=exact,
     workloads=(
-        Workload(axes={"b": 4, "kv": 512, "page": 16, "width": 1024}, label="pages of 16"),
+        Workload(axes={"b": 8, "kv": 1024, "page": 16, "width": 1024}, label="pages of 16"),
         Workload(axes={"b": 4, "kv": 512, "page": 64, "width": 1024}, tier="nightly", label="pages of 64"),
         Workload(axes={"b": 3, "kv": 37, "page": 16, "width": 5}, tier="nightly", label="ragged"),
     ),

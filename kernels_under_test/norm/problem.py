@@ -100,9 +100,16 @@ RMSNORM = _problem(
     rmsnorm,
     passes=2,
     flops_per_value=4,
-    workloads=(_shape(512, 4096, label="prefill"), *RAGGED),
+    workloads=(_shape(1024, 4096, label="prefill"), *RAGGED),
 )
 ADD_RMSNORM = _problem(
-    "add_rmsnorm", norm_inputs, add_rmsnorm, passes=4, flops_per_value=5, workloads=(_shape(256, 4096), *RAGGED)
+    "add_rmsnorm", norm_inputs, add_rmsnorm, passes=4, flops_per_value=5, workloads=(_shape(768, 4096), *RAGGED)
 )
-SOFTMAX = _problem("softmax", logits, softmax, passes=2, flops_per_value=5, workloads=(_shape(16, 64128), *RAGGED))
+SOFTMAX = _problem(
+    "softmax",
+    logits,
+    softmax,
+    passes=2,
+    flops_per_value=5,
+    workloads=(_shape(32, 128256, label="Llama-3 vocabulary"), *RAGGED),
+)

@@ -8,6 +8,8 @@
 #define VL 8
 #endif
 
+#define RUN 2048 /* columns added in single precision: a vocabulary of small terms would vanish beside a large one */
+
 typedef float vec __attribute__((vector_size(VL * 4)));
 typedef int ivec __attribute__((vector_size(VL * 4)));
 typedef vec loose __attribute__((aligned(4), may_alias));
@@ -33,17 +35,20 @@ static void softmax_row(const float *x, float *out, long cols) {
     float top = -FLT_MAX;
 #pragma omp simd reduction(max : top)
     for (long j = 0; j < cols; j++) top = x[j] > top ? x[j] : top;
-    vec sums = {0};
+    double sum = 0.0;
     long j = 0;
-    for (; j + VL <= cols; j += VL) {
-        vec weight = exp_vec(*(const loose *)(x + j) - top);
-        *(loose *)(out + j) = weight;
-        sums += weight;
+    while (j + VL <= cols) {
+        long end = j + RUN < cols ? j + RUN : cols;
+        vec sums = {0};
+        for (; j + VL <= end; j += VL) {
+            vec weight = exp_vec(*(const loose *)(x + j) - top);
+            *(loose *)(out + j) = weight;
+            sums += weight;
+        }
+        for (int v = 0; v < VL; v++) sum += sums[v];
     }
-    float sum = 0.0f;
-    for (int v = 0; v < VL; v++) sum += sums[v];
     for (; j < cols; j++) sum += out[j] = exp_vec((vec){} + (x[j] - top))[0];
-    float share = 1.0f / sum;
+    float share = (float)(1.0 / sum);
 #pragma omp simd
     for (long i = 0; i < cols; i++) out[i] *= share;
 }

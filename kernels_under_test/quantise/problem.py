@@ -70,7 +70,7 @@ QUANTISE = Problem(
     bytes=compulsory_bytes,
     tolerance=tolerance,
     workloads=(
-        Workload(axes={"t": 256, "h": 4096}, label="prefill"),
+        Workload(axes={"t": 768, "h": 4096}, label="prefill"),
         Workload(axes={"t": 1, "h": 7168}, tier="nightly", label="decode"),
         Workload(axes={"t": 13, "h": 384}, tier="nightly", label="ragged"),
         *cuda_shapes("quantise_fp8_group128"),

@@ -57,7 +57,7 @@ ROPE = Problem(
     bytes=compulsory_bytes,
     tolerance=tolerance,
     workloads=(
-        Workload(axes={"t": 512, "heads": 32, "d": 128}, label="prefill"),
+        Workload(axes={"t": 2048, "heads": 32, "d": 128}, label="prefill"),
         Workload(axes={"t": 16, "heads": 8, "d": 64}, tier="nightly", label="decode"),
         Workload(axes={"t": 7, "heads": 3, "d": 26}, tier="nightly", label="ragged"),
         *cuda_shapes("rope"),

@@ -58,7 +58,7 @@ SAMPLING = Problem(
     bytes=lambda axes, _: float(sizes(axes)[0] * (sizes(axes)[1] * 4 + 12)),
     tolerance=tolerance,
     workloads=(
-        _shape(16, 128256, 50, 0.9, label="Llama-3 vocabulary"),
+        _shape(32, 128256, 50, 0.9, label="Llama-3 vocabulary"),
         _shape(16, 151936, 20, 0.95, tier="nightly", label="Qwen3 vocabulary"),
         _shape(5, 1003, 7, 0.5, tier="nightly", label="ragged"),
         _shape(3, 40, 1, 1.0, tier="nightly", label="greedy"),
