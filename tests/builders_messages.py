@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from service.domain.message import CommitLine, Message, SeriesLine
+from service.domain.message import Chart, ChartPoint, CommitLine, Message, SeriesLine
 from service.domain.states import Direction, NotificationEvent
 
 OPENED = Message(
@@ -41,4 +41,17 @@ ATTRIBUTED = replace(
     event=NotificationEvent.ATTRIBUTED,
     culprit=CommitLine(sha="c" * 40, subject="Use <four> rows & spill less", author="Cy <cy@example.org>"),
     probability=0.9987,
+)
+CHARTED = replace(
+    ATTRIBUTED,
+    chart=Chart(
+        workload="gemm_f32[k=384,m=384,n=384]",
+        direction=Direction.REGRESSION,
+        effect=0.1432,
+        points=tuple(
+            ChartPoint(f"{k:02d}" + "c" * 38, (1.143e-3 if k >= 14 else 1e-3) * (1 + 0.004 * ((k * 7) % 5 - 2)), 4e-6)
+            for k in range(22)
+        ),
+        step=14,
+    ),
 )

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 import css_inline
 from jinja2 import Environment, PackageLoader, select_autoescape
 
+from service.adapters.chart import draw
 from service.domain.message import DeliveryError, Digest, Message, percent
 
 TIMEOUT_S = 20
@@ -38,8 +39,13 @@ def compose(message: Message, *, sender: str, to: list[str], thread: str | None)
         mail["In-Reply-To"] = thread
         mail["References"] = thread
     mail.set_content(_templates().get_template("alert.txt").render(message=message))
-    html = _templates().get_template("alert.html").render(message=message)
+    name = f"chart-{message_id(message, sender=sender)[1:-1]}"
+    html = _templates().get_template("alert.html").render(message=message, chart=name if message.chart else None)
     mail.add_alternative(css_inline.inline(html), subtype="html")
+    if message.chart is not None:
+        _, page = mail.iter_parts()
+        assert isinstance(page, EmailMessage)
+        page.add_related(draw(message.chart), maintype="image", subtype="png", cid=f"<{name}>", filename="chart.png")
     return mail
 
 

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import httpx
@@ -20,12 +20,13 @@ class WebhookSender:
 
     def send(self, message: Message, *, config: Mapping[str, Any], thread: str | None) -> str:
         """Post the message and return its key; raises DeliveryError."""
-        return self._post({**asdict(message), "title": message.title, "thread": thread}, config)
+        return self._post({**_facts(message), "thread": thread}, config)
 
     def send_digest(self, digest: Digest, *, config: Mapping[str, Any]) -> str:
         """Post the digest, as event `digest` with its messages; raises DeliveryError."""
-        messages = [{**asdict(message), "title": message.title} for message in digest.messages]
-        return self._post({**asdict(digest), "event": "digest", "title": digest.title, "messages": messages}, config)
+        messages = [_facts(message) for message in digest.messages]
+        payload = {"event": "digest", "key": digest.key, "repository": digest.repository, "url": digest.url}
+        return self._post({**payload, "title": digest.title, "messages": messages}, config)
 
     @staticmethod
     def _post(payload: Mapping[str, Any], config: Mapping[str, Any]) -> str:
@@ -45,3 +46,8 @@ class WebhookSender:
             transient = answer.status_code == 429 or answer.status_code >= 500
             raise DeliveryError(f"{config['url']} answered {answer.status_code}", transient=transient)
         return key
+
+
+def _facts(message: Message) -> dict[str, Any]:
+    """The message as JSON, with its title; the points of the chart are on the page."""
+    return {**asdict(replace(message, chart=None)), "title": message.title}

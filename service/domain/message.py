@@ -35,6 +35,26 @@ class SeriesLine:
 
 
 @dataclass(frozen=True, slots=True)
+class ChartPoint:
+    """One figure of a series with the half-width of its interval."""
+
+    sha: str
+    value_s: float
+    half_width_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """The leading series around the change; `points[step]` is the first at the new level."""
+
+    workload: str
+    direction: Direction
+    effect: float
+    points: tuple[ChartPoint, ...]
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """Everything a channel may say about one event of one regression."""
 
@@ -58,6 +78,7 @@ class Message:
     note: str | None
     url: str
     assignee: str | None = None
+    chart: Chart | None = None
 
     @property
     def title(self) -> str:

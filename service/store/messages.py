@@ -7,20 +7,24 @@ from collections.abc import Collection
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from service.domain.message import CommitLine, Digest, Message, SeriesLine
+from service.contract import MeasurementStatus
+from service.domain.message import Chart, ChartPoint, CommitLine, Digest, Message, SeriesLine
 from service.domain.states import BisectionState, Direction, NotificationEvent
 from service.store.tables import (
     Benchmark,
     Bisection,
     ChangePoint,
     GitCommit,
+    Measurement,
     Notification,
     Regression,
     Repository,
+    Run,
     Series,
     Workload,
 )
 
+CHART_BEFORE, CHART_AFTER, CHART_POINTS = 40, 20, 120  # commits around the step, and dots that stay readable
 LISTED = 20  # series named in a message; the page has them all
 
 
@@ -56,6 +60,7 @@ def read_message(session: Session, *, notification: Notification, public_url: st
         note=regression.note,
         url=f"{public_url.rstrip('/')}/regressions/{regression.id}",
         assignee=regression.assignee,
+        chart=_chart(session, regression=regression),
     )
 
 
@@ -90,6 +95,48 @@ def _series(session: Session, *, regression_id: int) -> tuple[SeriesLine, ...]:
     return tuple(
         SeriesLine(workload=key, effect=effect, effect_low=low, effect_high=high, before_s=before_s)
         for key, effect, low, high, before_s in rows
+    )
+
+
+def _chart(session: Session, *, regression: Regression) -> Chart | None:
+    """The clearest series around its step, one point per measurement; None where one side has no point."""
+    lead = session.execute(
+        select(ChangePoint, Workload.key, GitCommit.position)
+        .join(Series, Series.id == ChangePoint.series_id)
+        .join(Workload, Workload.id == Series.workload_id)
+        .join(GitCommit, GitCommit.id == ChangePoint.commit_id)
+        .where(ChangePoint.regression_id == regression.id, ChangePoint.withdrawn_at.is_(None), Series.unit == "s")
+        .order_by(func.abs(ChangePoint.z).desc(), ChangePoint.id)
+        .limit(1)
+    ).first()
+    if lead is None:
+        return None
+    change, workload, position = lead
+    if position is None:  # a force push took the commit off the line
+        return None
+    rows = session.execute(
+        select(GitCommit.sha, GitCommit.position, Measurement.value_s, Measurement.half_width_s)
+        .join(GitCommit, GitCommit.id == Measurement.commit_id)
+        .join(Run, Run.id == Measurement.run_id)
+        .where(
+            Measurement.series_id == change.series_id,
+            Measurement.status == MeasurementStatus.OK,
+            Measurement.value_s > 0,
+            Run.retracted_at.is_(None),
+            GitCommit.position.between(position - CHART_BEFORE, position + CHART_AFTER),
+        )
+        .order_by(GitCommit.position, Measurement.id)
+        .limit(CHART_POINTS)
+    ).all()
+    step = sum(row.position < position for row in rows)
+    if not 0 < step < len(rows):
+        return None
+    return Chart(
+        workload=workload,
+        direction=Direction(change.direction),
+        effect=change.effect,
+        points=tuple(ChartPoint(row.sha, row.value_s, row.half_width_s or 0.0) for row in rows),
+        step=step,
     )
 
 
