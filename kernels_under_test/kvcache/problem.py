@@ -88,5 +88,6 @@ GATHER = Problem(
         Workload(axes={"b": 8, "kv": 1024, "page": 16, "width": 1024}, label="pages of 16"),
         Workload(axes={"b": 4, "kv": 512, "page": 64, "width": 1024}, tier="nightly", label="pages of 64"),
         Workload(axes={"b": 3, "kv": 37, "page": 16, "width": 5}, tier="nightly", label="ragged"),
+        *cuda_shapes("kv_gather"),
     ),
 )

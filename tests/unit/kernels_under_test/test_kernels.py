@@ -16,6 +16,7 @@ from runners.measure.library import PORTABLE_ARCH
 ROOT = Path(__file__).parents[3] / "kernels_under_test"
 SUITE = load_suite(ROOT)
 CPU_KERNELS = [found for found in SUITE.implementations if found.device == "cpu"]
+CUDA_KERNELS = [found for found in SUITE.implementations if found.device == "cuda"]
 
 BROKEN = [
     # (source, what it says, what a plausible mistake says)
@@ -92,6 +93,23 @@ def test_a_kernel_is_right_when_built_for_the_portable_processor(kernel, build_d
     launch = kernel.prepare(context_for(SUITE, kernel, build_dir, arch=PORTABLE_ARCH), inputs, bound.axes)
     launch.run()
     assert check(kernel, bound.axes, launch.output(), reference(kernel, inputs, bound.axes)) is None
+
+
+def test_every_cuda_kernel_is_measured_on_three_shapes_and_a_ragged_one():
+    found = {kernel.name: select(SUITE, tier="nightly", device="cuda", pattern=kernel.name) for kernel in CUDA_KERNELS}
+    assert {name: len(bound) for name, bound in found.items() if len(bound) < 3} == {}
+    needs_even_sizes = {"gemm_fp8_nvmath"}
+    ragged = {name for name, bound in found.items() if any("ragged" in one.workload.label for one in bound)}
+    assert set(found) - ragged == needs_even_sizes
+
+
+def test_both_devices_scan_the_columns_of_a_product_across_a_cliff_every_night():
+    def columns(device):
+        bound = select(SUITE, tier="nightly", device=device, pattern="gemm_*f32")
+        return {one.axes["n"] for one in bound if one.implementation.problem.name == "gemm"}
+
+    assert set(range(504, 529, 4)) <= columns("cpu")
+    assert {2040, 2048, 2055, 2056, 2057, 2072} <= columns("cuda")
 
 
 def test_every_kernel_has_a_control_or_a_rival():
