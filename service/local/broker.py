@@ -88,7 +88,7 @@ class EmbeddedBroker:
 
     def _launch(self) -> None:
         found = find_binary()
-        binary = reachable_program(found, tree=found.parent, account=self._account)
+        binary = reachable_program(found, trees=(found.parent,), account=self._account)
         folder = reachable_folder(self.home, self._account) / "data"
         folder.mkdir(exist_ok=True)
         folder.chmod(0o700)

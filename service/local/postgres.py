@@ -73,7 +73,9 @@ class EmbeddedPostgres:
         try:
             # 2. Binaries and files where the account may go.
             found = find_binaries()
-            binaries = reachable_program(found / "postgres", tree=found.parent, account=self._account).parent
+            package = found.parents[1]
+            trees = (package, package.with_name(f"{package.name}.libs"))
+            binaries = reachable_program(found / "postgres", trees=trees, account=self._account).parent
             cluster = reachable_folder(self.home, self._account) / "cluster"
             if not (cluster / "PG_VERSION").is_file():
                 self._create_cluster(binaries, cluster)

@@ -26,6 +26,7 @@ import httpx
 from service.local import commands
 from service.local.broker import EmbeddedBroker
 from service.local.errors import StartError, StoppedError
+from service.local.placement import make_private
 from service.local.postgres import EmbeddedPostgres
 from service.local.processes import exclusive, free_port, port_is_free, tail
 from service.local.supervisor import ChildProcess, EmbeddedServer, ProcessSpec, Supervisor
@@ -105,8 +106,9 @@ class Stack:
 
     def _start(self) -> Addresses:
         settings = self._settings
-        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self.logs.mkdir(exist_ok=True)
+        make_private(settings.data_dir)
+        for folder in (self.logs, settings.data_dir / "messages"):
+            folder.mkdir(exist_ok=True, mode=0o700)
         self._held.enter_context(exclusive(settings.data_dir / "lock", what=f"the data folder {settings.data_dir}"))
         # 1. The servers.
         database_url = settings.database_url or self._start_database()

@@ -24,7 +24,7 @@ from service.local.demo.history import MadePush, build_history
 from service.local.demo.table import judge, render
 from service.local.demo.watch import Watch
 from service.local.errors import LocalError, StoppedError
-from service.local.placement import erase
+from service.local.placement import erase, make_private
 from service.local.postgres import EmbeddedPostgres
 from service.local.processes import exclusive
 from service.local.stack import Addresses, Stack, StackOptions
@@ -61,7 +61,7 @@ def run_demo(settings: Settings, *, end: DemoEnd) -> bool:
     from service.local.supervisor import terminal_says
 
     home = settings.data_dir / "demo"
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(settings.data_dir)
     with exclusive(settings.data_dir / "demo.lock", what="the demo"):
         if home.exists():
             EmbeddedPostgres(home / "postgres").end_orphan()
