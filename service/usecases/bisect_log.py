@@ -7,6 +7,7 @@ rescaled to the series' seconds. A commit that could not be built is a failure, 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
@@ -78,20 +79,22 @@ def read_log(session: Session, *, bisection: Bisection, repository_id: int) -> B
     over = [item for item in probes if item.run.state in FINAL_RUN_STATES]
     raw = points.raw_measurements(session, run_ids=[item.run.id for item in over])
     phases = {item.run.id: item.probe.phase for item in over}
-    observations: dict[int, list[engine.Observation]] = {}
+    batches: dict[tuple[int, int], list[tuple[int, RawMeasurement]]] = {}
     series_failures: dict[int, list[engine.Failure]] = {}
-    clocks = shared_clocks(raw)
     for measurement in raw:
         position = position_of_id.get(measurement.commit_id)
         if position is None:
             continue
         if measurement.status == MeasurementStatus.OK:
-            clock = clocks[measurement.run_id, measurement.series_id]
-            seen = _observe(measurement, position=position, phase=phases[measurement.run_id], clock=clock)
-            observations.setdefault(measurement.series_id, []).extend(seen)
+            batches.setdefault((measurement.run_id, measurement.series_id), []).append((position, measurement))
         else:
             failure = engine.Failure(position=position, kind=engine.FailureKind.CRASH)
             series_failures.setdefault(measurement.series_id, []).append(failure)
+    clocks = shared_clocks(raw)
+    observations: dict[int, list[engine.Observation]] = {}
+    for (run_id, series_id), members in batches.items():
+        seen = _observe(members, phase=phases[run_id], clock=clocks[run_id, series_id])
+        observations.setdefault(series_id, []).extend(seen)
     return BisectionLog(
         observations={key: tuple(seen) for key, seen in observations.items()},
         failures=tuple(failure for item in over for failure in _failures(item, position_of_sha)),
@@ -104,20 +107,33 @@ def read_log(session: Session, *, bisection: Bisection, repository_id: int) -> B
     )
 
 
-def _observe(measurement: RawMeasurement, *, position: int, phase: str, clock: str) -> list[engine.Observation]:
-    levels = process_levels(blocks_on(measurement, clock))
-    return [
-        engine.Observation(
-            batch=measurement.run_id,
-            machine=str(measurement.environment_id),
-            environment=measurement.comparable_key,
-            position=position,
-            build=measurement.code_hash or str(measurement.commit_id),
-            seconds=math.exp(levels[process]) * measurement.canary_reference_s,
-            phase=phase,
-        )
-        for process in sorted(levels)
+def _observe(members: Sequence[tuple[int, RawMeasurement]], *, phase: str, clock: str) -> list[engine.Observation]:
+    """Return one batch in the order in which it was run: process by process, the commits turned round each time.
+
+    The build key is the commit. Equal machine code under another launch configuration may differ in speed, so a hash
+    of the code alone must not make the engine take two commits for one.
+    """
+    levels = [
+        (position, process_levels(blocks_on(measurement, clock)), measurement) for position, measurement in members
     ]
+    processes = sorted({process for _, found, _ in levels for process in found})
+    batch: list[engine.Observation] = []
+    for turn, process in enumerate(processes):
+        for position, found, measurement in levels if turn % 2 == 0 else levels[::-1]:
+            if process not in found:
+                continue
+            batch.append(
+                engine.Observation(
+                    batch=measurement.run_id,
+                    machine=str(measurement.environment_id),
+                    environment=measurement.comparable_key,
+                    position=position,
+                    build=str(measurement.commit_id),
+                    seconds=math.exp(found[process]) * measurement.canary_reference_s,
+                    phase=phase,
+                )
+            )
+    return batch
 
 
 def _failures(item: ProbeRun, position_of_sha: dict[str, int]) -> list[engine.Failure]:
