@@ -53,6 +53,11 @@ class SimulatedRunner:
     drift_sd: float = 0.01
     machine_factor: float = 1.0
     comparable_key: str = "cpu:simulated"
+    workloads: Mapping[str, tuple[str, str, float]] = field(default_factory=lambda: WORKLOADS)
+    host_factor: Mapping[str, float] = field(default_factory=dict)  # benchmark or family -> what the host does to it
+    facts: Mapping[str, str] = field(default_factory=lambda: {"cpu": "simulated"})
+    version: int = 1
+    harness_epoch: int = 1
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.seed)
@@ -67,7 +72,7 @@ class SimulatedRunner:
         subjects = [order.sha, *order.partner_shas]
         built = [sha for sha in subjects if sha not in self.broken]
         failures = tuple(CommitFailure(sha=sha, failure=_build_failure()) for sha in subjects if sha in self.broken)
-        keys = list(order.workloads) or list(WORKLOADS)
+        keys = [key for key in order.workloads or self.workloads if key in self.workloads]
         processes = order.protocol.processes
         drift = float(np.exp(self.rng.normal(0, self.drift_sd))) * self.machine_factor
         measurements = tuple(self._measure(sha, key, processes=processes, drift=drift) for key in keys for sha in built)
@@ -79,12 +84,12 @@ class SimulatedRunner:
             started_at=now,
             finished_at=now + 5,
             device_s=0.2 * len(measurements) * processes / 5,
-            harness_epoch=1,
+            harness_epoch=self.harness_epoch,
             environment=EnvironmentReport(
                 device="simulated",
                 comparable_key=self.comparable_key,
-                fingerprint=f"fp:{self.comparable_key}",
-                facts={"cpu": "simulated"},
+                fingerprint=f"fp:{self.comparable_key}:{sorted(self.facts.items())}",
+                facts=dict(self.facts),
             ),
             measurements=measurements,
             commit_failures=failures,
@@ -94,11 +99,12 @@ class SimulatedRunner:
         )
 
     def _measure(self, sha: str, key: str, *, processes: int, drift: float) -> MeasurementReport:
-        benchmark, family, base_s = WORKLOADS[key]
+        benchmark, family, base_s = self.workloads[key]
         control = benchmark.endswith("openblas")
         wrong = self.wrong.get(sha) == family and not control
         factor = 1.0 if control else self.factor(sha, family)
-        blocks = () if wrong else tuple(self._blocks(base_s * factor, processes=processes, drift=drift))
+        speed = factor * self.host_factor.get(benchmark, 1.0 if control else self.host_factor.get(family, 1.0))
+        blocks = () if wrong else tuple(self._blocks(base_s * speed, processes=processes, drift=drift))
         levels = [np.median(block.wall_s) / block.canary_wall_s for block in blocks]
         status = MeasurementStatus.WRONG_RESULT if wrong else MeasurementStatus.OK
         value = float(np.median(levels)) * CANARY_S if blocks else None
@@ -106,7 +112,7 @@ class SimulatedRunner:
             sha=sha,
             benchmark=benchmark,
             family=family,
-            version=1,
+            version=self.version,
             problem=family,
             device="cpu",
             workload=key,

@@ -80,7 +80,7 @@ def families_watched(session: Session, *, repository_id: int, pool: str) -> Mapp
 def differing_facts(session: Session, *, before: Collection[int], after: Collection[int]) -> tuple[str, ...]:
     """Name the facts of the machine that differ between two disjoint sets of environments."""
     rows = session.execute(select(Environment.id, Environment.facts).where(Environment.id.in_([*before, *after])))
-    facts: dict[int, dict[str, Any]] = dict(rows.tuples().all())
+    facts: dict[int, dict[str, Any]] = dict(tuple(row) for row in rows)
     old = {(name, str(value)) for env in before for name, value in facts.get(env, {}).items()}
     new = {(name, str(value)) for env in after for name, value in facts.get(env, {}).items()}
     names = sorted({name for name, _ in old ^ new})

@@ -59,3 +59,20 @@ def test_a_point_that_is_no_time_is_refused_with_its_value(bad):
 def test_no_baseline_is_refused():
     with pytest.raises(ValueError, match="at least one baseline point"):
         suspect([], 1.0)
+
+
+def test_the_p_value_is_honest_on_quiet_series_of_any_length():
+    rng = np.random.default_rng(7)
+    everything = SuspectRule(z=0.0, min_effect=0.0)
+    for n in (1, 3, 10, 40):
+        series = np.exp(rng.normal(0, 0.01, (2000, n + 1)))
+        p_values = [suspect(row[:-1], row[-1], rule=everything).p_value for row in series.tolist()]
+        assert np.mean(np.array(p_values) < 0.05) < 0.08
+        assert np.mean(np.array(p_values) < 0.001) < 0.005
+
+
+def test_more_baseline_makes_the_same_step_less_likely_to_be_chance():
+    few, many = suspect([1.0, 1.01], 1.1), suspect([1.0, 1.01] * 10, 1.1)
+    assert few is not None
+    assert many is not None
+    assert many.p_value < few.p_value < 0.05
