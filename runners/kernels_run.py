@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from runners.api import Implementation, Launch
 from runners.errors import BuildError
-from runners.measure.context import context_for
+from runners.measure.context import context_for, prepare_launch
 from runners.measure.correctness import check, make_inputs, reference
 from runners.measure.discover import BoundWorkload, Suite, missing_requirement
 
@@ -136,7 +136,8 @@ def _checked(suite: Suite, bound: BoundWorkload, build_dir: Path, seeds: Sequenc
     for seed in seeds:
         inputs = make_inputs(implementation, axes, seed=seed)
         if launch is None or launch.load is None:
-            launch = implementation.prepare(context_for(suite, implementation, build_dir), inputs, axes)
+            context = context_for(suite, implementation, build_dir)
+            launch = prepare_launch(implementation, context, inputs, axes)
         else:
             launch.load(inputs)
         launch.run()

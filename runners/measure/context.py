@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runners.api import Implementation
+from runners.api import Axes, Implementation, Inputs, Launch
 from runners.measure.discover import Suite
 from runners.measure.library import compile_library, load_library
 
@@ -54,3 +54,11 @@ def context_for(suite: Suite, implementation: Implementation, build_dir: Path, *
         build_dir=build_dir,
         arch=arch,
     )
+
+
+def prepare_launch(implementation: Implementation, context: SuiteContext, inputs: Inputs, axes: Axes) -> Launch:
+    """What the author's `prepare` returns; TypeError with a sentence when that is no Launch."""
+    launch: object = implementation.prepare(context, inputs, axes)
+    if not isinstance(launch, Launch):
+        raise TypeError(f"prepare of {implementation.name} must return a Launch, and returned {type(launch).__name__}")
+    return launch

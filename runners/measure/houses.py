@@ -157,7 +157,7 @@ class SuiteHouse:
     def prepare(self, key: str, *, seed: int, proven_hash: str | None) -> Prepared:
         """Correct before fast: the first output is checked against the reference before anything is timed."""
         from runners.measure import correctness
-        from runners.measure.context import context_for
+        from runners.measure.context import context_for, prepare_launch
         from runners.measure.discover import missing_requirement
 
         bound = self._suite.find(key)
@@ -167,7 +167,7 @@ class SuiteHouse:
             raise NotMeasurableError("skipped", missing)
         context = context_for(self._suite, implementation, self._build_dir)
         inputs = correctness.make_inputs(implementation, axes, seed=seed)
-        launch = implementation.prepare(context, inputs, axes)
+        launch = prepare_launch(implementation, context, inputs, axes)
         launch.run()
         output = launch.output()
         output_hash = correctness.output_hash(output)
@@ -183,7 +183,7 @@ class SuiteHouse:
             if launch.load is not None:
                 launch.load(fresh)
             else:
-                again = implementation.prepare(context, fresh, axes)
+                again = prepare_launch(implementation, context, fresh, axes)
             again.run()
             expected = correctness.reference(implementation, fresh, axes)
             return correctness.check(implementation, axes, again.output(), expected)

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,12 @@ def test_a_suite_that_cannot_be_loaded_is_told_without_a_traceback(invoke, tmp_p
     assert result.exit_code == 1
     assert "there is no suite folder" in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_a_prepare_that_forgets_its_return_is_told_so(invoke, tmp_path):
+    shutil.copytree(FROZEN, tmp_path / "suite", ignore=shutil.ignore_patterns("__pycache__"))
+    kernel = tmp_path / "suite" / "axpy" / "axpy_numpy.py"
+    kernel.write_text(kernel.read_text().replace("return Launch(", "Launch("))
+    result = invoke("check", "--kernel", "axpy_numpy", suite=tmp_path / "suite")
+    assert result.exit_code == 1
+    assert "prepare of axpy_numpy must return a Launch, and returned NoneType" in result.stdout
