@@ -24,6 +24,8 @@ REQUIRED = {
     ChannelKind.SLACK_WEBHOOK: ("url",),
     ChannelKind.SLACK_BOT: ("token", "channel"),
     ChannelKind.WEBHOOK: ("url", "secret"),
+    ChannelKind.GITHUB_ISSUE: ("repository", "token"),
+    ChannelKind.GITLAB_ISSUE: ("project", "token"),
 }
 
 

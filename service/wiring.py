@@ -75,6 +75,7 @@ def utc_now() -> datetime:
 def senders(settings: Settings) -> Mapping[ChannelKind, Sender]:
     """How each kind of channel is reached."""
     from service.adapters.email import EmailSender
+    from service.adapters.issues import GitHubIssueSender, GitLabIssueSender
     from service.adapters.slack import SlackBotSender, SlackWebhookSender
     from service.adapters.webhook import WebhookSender
 
@@ -83,4 +84,6 @@ def senders(settings: Settings) -> Mapping[ChannelKind, Sender]:
         ChannelKind.SLACK_WEBHOOK: SlackWebhookSender(),
         ChannelKind.SLACK_BOT: SlackBotSender(),
         ChannelKind.WEBHOOK: WebhookSender(),
+        ChannelKind.GITHUB_ISSUE: GitHubIssueSender(),
+        ChannelKind.GITLAB_ISSUE: GitLabIssueSender(),
     }
