@@ -4,9 +4,9 @@ Each ratio is the median over rounds of NumPy's time / our time, taken turn by t
 a busy machine slows both alike. Targets: GEMM at 1024^3 at least 0.90 of NumPy's rate; attention over 1024 causal
 positions at least 4 times the unfused expression; the mixture of experts at least 0.8 of a loop over experts.
 
-Attention has its target where a mask makes the unfused expression pay for pairs that nobody sees. Without a mask NumPy's
-two products run at 36 GFLOP/s on the core where this was written, and ours at 85, of the 94 that a large product reaches:
-four times NumPy would be more than the core can do. So that ratio is shown without a target.
+Attention has its target where a mask makes the unfused expression pay for pairs that nobody sees. Without a mask
+NumPy's two products ran at 36 GFLOP/s on the core where this was written, and ours at 85, of the 94 that a large
+product reached: four times NumPy would be more than the core can do. So that ratio is shown without a target.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Shapes of real models for CUDA, from the table `shapes.jsonl`: one line a shape, with its tier and its origin.
 
-Shapes whose float64 reference would take minutes (more than 1.2 TFLOP) or whose inputs exceed 4 GB are not in it.
+Shapes whose inputs exceed 4 GB are not in it, nor those of more than 1.2 TFLOP whose reference cannot be sampled.
 """
 
 from __future__ import annotations

@@ -72,6 +72,9 @@ class Problem:
     bytes: Callable[[Axes, str], float]  # (axes, dtype) -> compulsory bytes
     tolerance: Callable[[str, Axes], Tolerance]  # (dtype, axes)
     workloads: tuple[Workload, ...]
+    # For shapes whose whole reference would take minutes: some rows (of the output seen as rows of its last axis) and
+    # their values in float64. It gets the inputs as the kernel does, and widens what it takes.
+    sample: Callable[[Inputs, Axes, np.random.Generator], tuple[Array, Array]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

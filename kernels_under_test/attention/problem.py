@@ -9,6 +9,7 @@ from runners.api import Array, Axes, Inputs, Problem, Tolerance, Workload
 from .._shapes import cuda_shapes
 
 BYTES = {"f32": 4, "bf16": 2, "f16": 2}
+SAMPLED_ROWS = 64
 AXES = ("b", "hq", "hkv", "sq", "skv", "d", "causal")
 
 
@@ -38,6 +39,21 @@ def reference(values: Inputs, axes: Axes) -> Array:
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         out[batch, head] = weights @ values["v"][batch, group] / weights.sum(-1, keepdims=True)
     return out
+
+
+def sample(values: Inputs, axes: Axes, rng: np.random.Generator) -> tuple[Array, Array]:
+    """64 queries of any batch and head, each against all keys that it may see."""
+    b, hq, hkv, sq, skv, d = sizes(axes)
+    rows = rng.choice(b * hq * sq, min(b * hq * sq, SAMPLED_ROWS), replace=False)
+    out = np.empty((len(rows), d))
+    for at, row in enumerate(rows):
+        batch, head, query = np.unravel_index(row, (b, hq, sq))
+        seen = skv - sq + query + 1 if axes["causal"] else skv
+        k, v = (values[name][batch, head * hkv // hq, :seen].astype(np.float64) for name in ("k", "v"))
+        scores = k @ values["q"][batch, head, query].astype(np.float64) / np.sqrt(d)
+        weights = np.exp(scores - scores.max())
+        out[at] = weights @ v / weights.sum()
+    return rows, out
 
 
 def flops(axes: Axes) -> float:
@@ -71,6 +87,7 @@ PREFILL = Problem(
     axes=AXES,
     inputs=inputs,
     reference=reference,
+    sample=sample,
     flops=flops,
     bytes=compulsory_bytes,
     tolerance=tolerance,

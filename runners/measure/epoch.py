@@ -12,7 +12,7 @@ from pathlib import Path
 
 HARNESS_EPOCH = 1
 STOPWATCH_FILES = ("api.py", "measure/canary.py", "measure/child.py", "measure/protocol.py", "measure/timer.py")
-STOPWATCH_HASH = "ab3254b9834d2c7f"
+STOPWATCH_HASH = "7baf2486a012dd51"
 
 
 def stopwatch_hash(root: Path, files: Iterable[str] = STOPWATCH_FILES) -> str:

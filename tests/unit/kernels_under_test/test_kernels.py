@@ -5,6 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from runners.kernels_run import RowStatus, check_all, select, why_skipped
@@ -141,3 +142,20 @@ def test_an_adapter_of_a_library_that_is_not_there_is_skipped_with_the_reason(na
     rows = list(check_all(SUITE, chosen, build_dir=build_dir, seeds=(1,)))
     first_missing = next(one for one in kernel.requires if one in hidden)
     assert {(row.status, row.reason) for row in rows} == {(RowStatus.SKIPPED, f"{first_missing} is not installed")}
+
+
+@pytest.mark.parametrize(
+    ("problem", "axes"),
+    [
+        ("gemm", {"m": 70, "n": 4100, "k": 33}),
+        ("attention_prefill", {"b": 2, "hq": 4, "hkv": 2, "sq": 33, "skv": 61, "d": 16, "causal": 1}),
+        ("attention_prefill", {"b": 1, "hq": 2, "hkv": 1, "sq": 40, "skv": 40, "d": 16, "causal": 0}),
+    ],
+)
+def test_sampled_rows_of_a_reference_are_the_rows_of_the_whole(problem, axes):
+    kernel = next(found for found in SUITE.implementations if found.problem.name == problem)
+    inputs = make_inputs(kernel, axes, seed=1)
+    rows, values = kernel.problem.sample(inputs, axes, np.random.default_rng(2))
+    whole = reference(kernel, inputs, axes)
+    assert len(set(rows)) == 64
+    np.testing.assert_allclose(values, whole.reshape(-1, whole.shape[-1])[rows], rtol=1e-12, atol=1e-13)

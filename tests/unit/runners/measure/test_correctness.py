@@ -1,8 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from runners.api import Implementation, Problem, Tolerance
 from runners.measure.correctness import (
+    WHOLE_UP_TO_FLOPS,
+    SampledRows,
     check,
     make_inputs,
     output_hash,
@@ -119,3 +123,28 @@ def test_the_hash_sees_bits_shape_and_type():
     hashes = {output_hash(made) for made in (zeros, -zeros, zeros.reshape(2, 2), zeros.astype(np.int32))}
     assert len(hashes) == 4
     assert output_hash(zeros) == output_hash(np.zeros(8, np.float32)[::2])
+
+
+def test_of_large_work_some_rows_are_computed_and_judged():
+    def some_rows(values, axes, rng):
+        rows = rng.choice(4, 2, replace=False)
+        return rows, values["x"].reshape(4, -1)[rows].astype(np.float64) * 2
+
+    small = replace(build().problem, sample=some_rows)
+    large = replace(small, flops=lambda axes: 2 * WHOLE_UP_TO_FLOPS)
+    kernel, axes = replace(build(), problem=large), {"n": 12}
+    inputs = make_inputs(kernel, axes, seed=3)
+    expected = reference(kernel, inputs, axes)
+    assert isinstance(expected, SampledRows)
+    assert not isinstance(reference(replace(kernel, problem=small), inputs, axes), SampledRows)
+    right = (inputs["x"] * 2).reshape(4, 3)
+    assert check(kernel, axes, right, expected) is None
+    wrong = right.copy()
+    wrong[expected.rows[1], 2] += 1.0
+    assert "1 of 6 values are off" in check(kernel, axes, wrong, expected)
+    unseen = right.copy()
+    unseen[next(iter({0, 1, 2, 3} - set(expected.rows))), 0] = np.nan
+    assert "not finite" in check(kernel, axes, unseen, expected)
+    assert "shape" in check(kernel, axes, right[:1], expected)
+    again = reference(kernel, inputs, axes)
+    assert (again.rows == expected.rows).all()
