@@ -18,6 +18,7 @@ from dashboards.desk import Desk
 from dashboards.figures import ChartChange, ChartFailure, ChartPoint, series_figure
 from dashboards.meaning import Meaning, meaning
 from service.contract import MeasurementStatus
+from service.domain.mixes import load_mixes, problem_key
 from service.domain.points import Figure as PointFigure
 from service.domain.points import to_points
 from service.domain.states import OPEN_REGRESSION_STATES
@@ -175,6 +176,8 @@ def newest_meaning(session: Session, head: SeriesHead, last: FigureRow) -> Meani
         device=place.device if place else "",
         facts=place.facts if place else {},
         control_s=control.value_s if control else None,
+        problem_key=problem_key(head.problem, head.axes),
+        steps=load_mixes(),
     )
 
 

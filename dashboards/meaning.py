@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dashboards import formats
 from service.domain import roofline
+from service.domain.mixes import Mix
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,14 @@ def meaning(
     device: str,
     facts: Mapping[str, Any],
     control_s: float | None = None,
+    problem_key: str = "",
+    steps: Sequence[Mix] = (),
 ) -> Meaning:
     """Derive what is shown beside a series' newest time.
 
     A GPU is judged by its datasheet, and at the clock that it was locked to; a CPU core by its canary's float32 rate
     alone, since what its caches hold has no one memory roof. What is not known gives no line rather than a zero.
+    `steps` are the models' steps in which this problem may occur: how often, and what it takes there in all.
     """
     known, dtype, clock_hz, roof = _device(benchmark, device, facts)
     has_memory_roof = known is not None and math.isfinite(known.memory_bytes_per_s)
@@ -46,6 +50,7 @@ def meaning(
         (f"share of {roof}", _share(shown.share_of_datasheet)),
         ("share at the locked clock", _share(shown.share_at_clock)),
         ("times as fast as the control", _ratio(value_s, control_s)),
+        *((f"in {step.name}", _part(step, problem_key, value_s)) for step in steps),
     ]
     alarm = None
     if shown.implausible:
@@ -82,3 +87,9 @@ def _share(ratio: float | None) -> str:
 
 def _ratio(value_s: float, control_s: float | None) -> str:
     return "" if control_s is None else f"{roofline.ratio_to_control(value_s, control_s):.2f}"
+
+
+def _part(step: Mix, problem_key: str, value_s: float) -> str:
+    """How often the problem runs in a model's step, and for how long in all; empty where it does not."""
+    count = sum(term.count for term in step.terms if term.problem_key == problem_key)
+    return f"{formats.plural(count, 'launch', 'launches')} a step, {formats.seconds(count * value_s)}" if count else ""

@@ -35,6 +35,7 @@ class SeriesHead:
     repository: str
     family: str
     benchmark: str
+    problem: str
     version: int
     workload: str
     axes: dict[str, Any]
@@ -71,6 +72,7 @@ def _identity() -> Select[*tuple[Any, ...]]:
             Repository.name.label("repository"),
             Benchmark.family,
             Benchmark.name.label("benchmark"),
+            Benchmark.problem,
             Benchmark.version,
             Workload.key.label("workload"),
             Workload.axes,
@@ -126,13 +128,6 @@ class ControlFigure:
 
 def control_of_run(session: Session, head: SeriesHead, *, run_id: int, commit_id: int) -> ControlFigure | None:
     """The fastest control that solves the same problem on the same axes; None for a control itself, or without one."""
-    own_problem = (
-        select(Benchmark.problem)
-        .join(Workload, Workload.benchmark_id == Benchmark.id)
-        .join(Series, Series.workload_id == Workload.id)
-        .where(Series.id == head.series_id)
-        .scalar_subquery()
-    )
     statement = (
         select(Series.id.label("series_id"), Workload.key.label("workload"), Measurement.value_s)
         .join(Series, Series.id == Measurement.series_id)
@@ -146,7 +141,7 @@ def control_of_run(session: Session, head: SeriesHead, *, run_id: int, commit_id
             Series.metric == head.metric,
             Series.id != head.series_id,
             Benchmark.control,
-            Benchmark.problem == own_problem,
+            Benchmark.problem == head.problem,
             Workload.axes == head.axes,
         )
         .order_by(Measurement.value_s)

@@ -4,6 +4,7 @@ import pytest
 
 from dashboards import formats
 from dashboards.meaning import meaning
+from service.domain.mixes import load_mixes
 from service.domain.roofline import CANARY_FLOPS
 
 GEMM = {"flops": 2.0 * 4096**3, "size_bytes": 3 * 2.0 * 4096**2}
@@ -60,3 +61,12 @@ def test_what_is_not_known_has_no_line():
     assert set(lines(copy)) == {"traffic"}
     strange = meaning(benchmark="attention", flops=1e9, size_bytes=1e9, value_s=1.0, device="NVIDIA H100", facts={})
     assert not any("share" in label for label in lines(strange))
+
+
+def test_a_kernel_of_a_model_s_step_says_how_often_it_runs_there_and_for_how_long():
+    found = meaning(
+        benchmark="gemm_skinny_bf16_cuda", flops=1.0, size_bytes=1.0, value_s=50e-6, device="NVIDIA H200", facts={},
+        problem_key="gemm[k=4096,m=64,n=6144]", steps=load_mixes(),
+    )  # fmt: skip
+    assert lines(found)["in Llama-3-8B decode, batch 64, 1K context"] == "32 launches a step, 1.600 ms"
+    assert not any("DeepSeek" in label for label in lines(found))
