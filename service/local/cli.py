@@ -39,8 +39,8 @@ def up(*, data_dir: Path | None, host: str | None, port: int | None, pool: str, 
             terminal_says(f"\nkernelwatch is up: {stack.addresses.web_url}\nlogs: {stack.logs}\nCtrl-C stops it.\n")
             stack.serve()
             stack.tell("stopping")
-    except StoppedError:
-        pass
+    except StoppedError as stopped:
+        terminal_says(str(stopped))
     except LocalError as error:
         raise click.ClickException(str(error)) from error
     terminal_says("everything has stopped")
@@ -60,7 +60,8 @@ def demo(*, data_dir: Path | None, host: str | None, port: int | None, leave: bo
     settings = _settings(data_dir=data_dir, host=host, port=port)
     try:
         passed = run_demo(settings, end=DemoEnd.EXIT if leave else DemoEnd.STAY)
-    except StoppedError:
+    except StoppedError as stopped:
+        click.echo(str(stopped))
         passed = False
     except LocalError as error:
         raise click.ClickException(str(error)) from error
