@@ -10,6 +10,8 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from dashboards.figures import SampleSide
+from service.domain.severity import rate
+from service.store.impact import reach_of
 from service.store.pages import evidence as rows
 from service.store.pages import regressions as regression_rows
 from service.store.pages import series as series_rows
@@ -55,6 +57,8 @@ class Evidence:
     """Everything that speaks for or against one regression."""
 
     row: RegressionRow
+    severity_reason: str
+    steps: tuple[str, ...]  # what it does to the steps of known models
     touched: tuple[TouchedSeries, ...]
     lead: TouchedSeries | None
     before: tuple[SideRow, ...]
@@ -96,8 +100,11 @@ def gather(session: Session, regression_id: int) -> Evidence | None:
     lead = next((one for one in touched if one.series_id in leading_ids), touched[0] if touched else None)
     commits = _commits(session, row)
     before, after = _sides(session, row, lead, commits)
+    reach = reach_of(session, regression_id=regression_id, repository_id=row.repository_id)
     return Evidence(
         row=row,
+        severity_reason=rate(row.effect, reach).reason,
+        steps=tuple(str(step) for step in reach.steps),
         touched=touched,
         lead=lead,
         before=before,

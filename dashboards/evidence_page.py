@@ -75,6 +75,8 @@ def as_json(found: Evidence) -> dict[str, Any]:
     """The bundle as plain data; times are seconds, moments ISO 8601 in UTC."""
     return {
         "regression": _plain(found.row),
+        "severity_reason": found.severity_reason,
+        "model_steps": list(found.steps),
         "series": [_plain(one) for one in found.touched],
         "before": [_plain(side) for side in found.before],
         "after": [_plain(side) for side in found.after],

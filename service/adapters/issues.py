@@ -95,7 +95,8 @@ def marker(name: str) -> str:
 def body_of(message: Message, *, mention: str | None) -> str:
     """Return the Markdown of a message; what people wrote stands in code marks, so that it neither links nor calls."""
     lines = [f"**{message.title}**", ""]
-    lines += [f"- Size: {message.size}", f"- Certainty: {message.certainty}", f"- Severity: {message.severity}"]
+    lines += [f"- Size: {message.size}", f"- Certainty: {message.certainty}", f"- Severity: {message.loudness}"]
+    lines += [f"- Model: {step}" for step in message.steps]
     if message.culprit is not None:
         commit = message.culprit
         lines.append(f"- Commit: {commit.sha} {_code(commit.subject)} by {_code(commit.author)}")

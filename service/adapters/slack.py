@@ -40,8 +40,9 @@ def blocks_of(message: Message, *, mention: str | None = None) -> list[dict[str,
     facts = [
         f"*Size*  {message.size}",
         f"*Certainty*  {message.certainty}",
-        f"*Severity*  {message.severity}",
+        f"*Severity*  {escape(message.loudness)}",
     ]
+    facts += [f"*Model*  {escape(step)}" for step in message.steps]
     if message.culprit is not None:
         commit = message.culprit
         facts.append(f"*Commit*  `{commit.sha[:12]}` {escape(commit.subject)} ({escape(commit.author)})")

@@ -78,6 +78,8 @@ class Message:
     note: str | None
     url: str
     assignee: str | None = None
+    severity_reason: str = ""
+    steps: tuple[str, ...] = ()  # what it does to the steps of known models, in words
     chart: Chart | None = None
 
     @property
@@ -101,6 +103,11 @@ class Message:
         if self.probability is None:
             return "the only commit in the range that changes the kernels"
         return f"named by bisection with probability {self.probability:.3f}"
+
+    @property
+    def loudness(self) -> str:
+        """The severity and why."""
+        return f"{self.severity} ({self.severity_reason})" if self.severity_reason else self.severity
 
     @property
     def reproduce(self) -> str:

@@ -1,7 +1,8 @@
-"""Severity: how loudly to say it."""
+"""Severity: how loudly to say it, from the size of a change and how far it reaches."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -16,12 +17,72 @@ class Severity(StrEnum):
 
 ORDER = tuple(Severity)
 _STEPS = ((0.30, Severity.CRITICAL), (0.10, Severity.HIGH), (0.05, Severity.MEDIUM))
+WIDE = 0.25  # of the repository's series: no accident of one shape
+NARROW = 0.05  # one shape among many
+STEP_MIN = 0.01  # of a model's step: people feel it
+
+
+@dataclass(frozen=True, slots=True)
+class StepImpact:
+    """What a change does to one step of a model; with terms missing the step is a lower bound, so this is an upper."""
+
+    mix: str
+    effect: float
+    missing: int
+    terms: int
+
+    def __str__(self) -> str:
+        known = f", of {self.terms - self.missing} of its {self.terms} kernels" if self.missing else ""
+        return f"{'at most ' if self.missing else ''}{self.effect * 100:+.1f} % of the step of {self.mix}{known}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a change reaches: series of how many, and the model steps that it is part of."""
+
+    series: int
+    of_series: int
+    steps: tuple[StepImpact, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """The share of the repository's series."""
+        return self.series / self.of_series if self.of_series else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """A severity and why it is that."""
+
+    severity: Severity
+    reason: str
 
 
 def severity_of(effect: float) -> Severity:
-    """Return the severity of a relative change of its clearest series."""
+    """Return the severity of a relative change of its clearest series, by its size alone."""
     size = abs(effect)
     return next((severity for bound, severity in _STEPS if size >= bound), Severity.LOW)
+
+
+def rate(effect: float, reach: Reach) -> Rating:
+    """Return the severity by size, one up where it reaches far, one down where it is one shape among many.
+
+    A change that is felt in a model's step goes up and never down: the step is what people wait for.
+    """
+    base = severity_of(effect)
+    size = f"{effect * 100:+.1f} %"
+    felt = max(reach.steps, key=lambda step: abs(step.effect), default=None)
+    if felt is not None and abs(felt.effect) >= STEP_MIN:
+        return Rating(_shift(base, 1), f"{size}, raised: {felt}")
+    if reach.series > 1 and reach.share >= WIDE:
+        return Rating(_shift(base, 1), f"{size}, raised: {reach.series} of {reach.of_series} series")
+    if reach.of_series and reach.share < NARROW and felt is None:
+        return Rating(_shift(base, -1), f"{size}, lowered: {reach.series} of {reach.of_series} series")
+    return Rating(base, f"{size} in {reach.series} of {reach.of_series} series")
+
+
+def _shift(severity: Severity, levels: int) -> Severity:
+    return ORDER[min(max(ORDER.index(severity) + levels, 0), len(ORDER) - 1)]
 
 
 def at_least(severity: str, floor: str) -> bool:

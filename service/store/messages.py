@@ -9,9 +9,10 @@ from sqlalchemy.orm import Session
 
 from service.contract import MeasurementStatus
 from service.domain.message import Chart, ChartPoint, CommitLine, Digest, Message, SeriesLine
+from service.domain.severity import rate
 from service.domain.states import BisectionState, Direction, NotificationEvent
+from service.store.impact import reach_of
 from service.store.tables import (
-    Benchmark,
     Bisection,
     ChangePoint,
     GitCommit,
@@ -39,6 +40,7 @@ def read_message(session: Session, *, notification: Notification, public_url: st
         select(Bisection).where(Bisection.regression_id == regression.id).order_by(Bisection.generation.desc())
     ).first()
     outcome = (search.outcome or {}) if search is not None and search.state == BisectionState.DONE else {}
+    reach = reach_of(session, regression_id=regression.id, repository_id=repository.id)
     return Message(
         key=f"kernelwatch-{repository.id}-{notification.id}",
         event=NotificationEvent(notification.event),
@@ -55,11 +57,13 @@ def read_message(session: Session, *, notification: Notification, public_url: st
         culprit=_line(culprit) if culprit is not None else None,
         probability=outcome.get("probability"),
         series=_series(session, regression_id=regression.id),
-        series_total=_total(session, repository_id=repository.id),
+        series_total=reach.of_series,
         device_s=search.spent_s if search is not None else None,
         note=regression.note,
         url=f"{public_url.rstrip('/')}/regressions/{regression.id}",
         assignee=regression.assignee,
+        severity_reason=rate(regression.effect, reach).reason,
+        steps=tuple(str(step) for step in sorted(reach.steps, key=lambda step: -abs(step.effect))[:3]),
         chart=_chart(session, regression=regression),
     )
 
@@ -137,17 +141,4 @@ def _chart(session: Session, *, regression: Regression) -> Chart | None:
         effect=change.effect,
         points=tuple(ChartPoint(row.sha, row.value_s, row.half_width_s or 0.0) for row in rows),
         step=step,
-    )
-
-
-def _total(session: Session, *, repository_id: int) -> int:
-    return (
-        session.scalar(
-            select(func.count())
-            .select_from(Series)
-            .join(Workload, Workload.id == Series.workload_id)
-            .join(Benchmark, Benchmark.id == Workload.benchmark_id)
-            .where(Series.repository_id == repository_id, Benchmark.control.is_(False))
-        )
-        or 0
     )

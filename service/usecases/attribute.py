@@ -21,6 +21,7 @@ from service.store.tables import Bisection, ChangePoint, Regression
 from service.usecases import alert
 from service.usecases.aftermath import Aftermath
 from service.usecases.bisect_log import BisectionLog
+from service.usecases.rate import set_severity
 
 ELSEWHERE = 0.05  # a change point whose own belief in the named commit is below this points elsewhere
 NAMED = (BisectionVerdict.CULPRIT, BisectionVerdict.CULPRITS)
@@ -179,6 +180,7 @@ def _split(
     )
     for change in changes:
         change.regression_id = other.id
+    set_severity(session, regression=other)
     session.flush()
     aftermath = alert.enqueue(session, regression=other, event=NotificationEvent.OPENED, now=now)
     evidence = [item.run for item in bisections.probes_of(session, bisection_id=bisection.id)]

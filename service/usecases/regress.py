@@ -18,6 +18,7 @@ from service.store import regressions
 from service.store.tables import ChangePoint, GitCommit, Regression, Run
 from service.usecases import alert, bisect, life
 from service.usecases.aftermath import Aftermath
+from service.usecases.rate import set_severity
 
 
 def group(session: Session, *, run: Run, changes: Sequence[ChangePoint], good: GitCommit, now: datetime) -> Aftermath:
@@ -54,6 +55,7 @@ def _join(
     if regression is not None:
         for change in changes:
             change.regression_id = regression.id
+        set_severity(session, regression=regression)
         return Aftermath()
     if direction is Direction.REGRESSION:
         returned = life.come_back(session, changes=changes, good=good, bad=bad, now=now)
@@ -72,6 +74,7 @@ def _join(
     )
     for change in changes:
         change.regression_id = regression.id
+    set_severity(session, regression=regression)
     session.flush()
     aftermath = Aftermath()
     if direction is Direction.IMPROVEMENT:
