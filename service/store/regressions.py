@@ -37,20 +37,12 @@ def lock_repository(session: Session, *, repository_id: int) -> None:
 
 
 def insert_change_point(session: Session, **values: object) -> None:
-    """Insert a change point unless its series already has one at that commit.
-
-    One that was taken back is suspected anew: what it rested on was retracted, or another point now stands before it.
-    """
-    fresh = dict.fromkeys(
-        ("confirmed_at", "withdrawn_at", "withdrawn_reason", "regression_id", "delay_commits", "delay_device_s")
-    )
+    """Insert a change point unless one stands at that commit of its series; those taken back stay beside it."""
     session.execute(
         insert(ChangePoint)
         .values(**values)
-        .on_conflict_do_update(
-            index_elements=["series_id", "commit_id"],
-            set_={"restarts_baseline": False, **fresh, **values},
-            where=ChangePoint.withdrawn_at.is_not(None),
+        .on_conflict_do_nothing(
+            index_elements=["series_id", "commit_id"], index_where=ChangePoint.withdrawn_at.is_(None)
         )
     )
 

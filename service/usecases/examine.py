@@ -2,8 +2,9 @@
 
 What is suspicious depends on the points and on what was settled before, not on the order in which points came:
 
-- the first and the last point of a segment are tested against all others of their level (`stats.suspect`): when the
-  first point of another level arrives, in whatever order, it stands at an end of its segment;
+- the first and the last point of a segment and the newcomer are tested against the others of their level
+  (`stats.suspect`): when the first point of another level arrives, in whatever order, it is the newcomer, mostly at
+  an end of its segment;
 - steps of three points a side (`stats.changepoint`), if the newcomer is near them (`LATE_POINTS`);
 - steps that add up: the newest level against the best stable one of the segment.
 
@@ -15,13 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from service.domain.points import Point
 from service.stats import changepoint
 from service.stats.changepoint import Detection
-from service.stats.suspect import SuspectRule, suspect
+from service.stats.suspect import SuspectRule, Suspicion, suspect
 from service.stats.verdict import Better, Floors, Judgement, Verdict, judge
 from service.store.regressions import SeriesChange
 
@@ -99,6 +101,8 @@ def candidates(segment: Sequence[Point], *, commit_id: int, better: Better, min_
     first, last = segment[: bounds[1]], segment[bounds[-2] :]
     found += _end_apart(last, min_effect=min_effect, newest=True)
     found += _end_apart(first, min_effect=min_effect, newest=False)
+    for start, end in pairwise(bounds):
+        found += _inside_apart(segment[start:end], commit_id=commit_id, min_effect=min_effect)
     unique = {candidate.pair: candidate for candidate in reversed(found)}
     return sorted(unique.values(), key=lambda candidate: candidate.bad.position)
 
@@ -138,22 +142,58 @@ def _end_apart(level: Sequence[Point], *, min_effect: float, newest: bool) -> li
     )
     if found is None:
         return []
-    shift = math.log1p(found.effect) * (1 if newest else -1)
-    return [
-        Candidate(
-            good=neighbour if newest else odd,
-            bad=odd if newest else neighbour,
-            before_s=found.before if newest else found.after,
-            after_s=found.after if newest else found.before,
-            effect=math.expm1(shift),
-            effect_low=math.expm1(shift - Z95 * found.sd),
-            effect_high=math.expm1(shift + Z95 * found.sd),
-            z=found.z if newest else -found.z,
-            p_value=min(1.0, ENDS * found.p_value),
-            persistent=False,
-            segment=level,
-        )
-    ]
+    return [_arrival(found, odd, neighbour, level) if newest else _departure(found, odd, neighbour, level)]
+
+
+def _inside_apart(level: Sequence[Point], *, commit_id: int, min_effect: float) -> list[Candidate]:
+    """Test a newcomer between points of one level: a commit that came and went is two steps, there and back."""
+    here = next((i for i, point in enumerate(level) if point.commit_id == commit_id), 0)
+    if not 0 < here < len(level) - 1:
+        return []
+    odd, before, after = level[here], level[here - 1], level[here + 1]
+    found = suspect(
+        [point.value_s for point in (*level[:here], *level[here + 1 :])],
+        odd.value_s,
+        se=math.hypot(odd.se, max(before.se, after.se)),
+        rule=SuspectRule(min_effect=min_effect),
+    )
+    if found is None:
+        return []
+    return [_arrival(found, odd, before, level), _departure(found, odd, after, level)]
+
+
+def _arrival(found: Suspicion, odd: Point, neighbour: Point, level: Sequence[Point]) -> Candidate:
+    """Return the step from the level to the odd point behind its neighbour."""
+    shift = math.log1p(found.effect)
+    return Candidate(
+        good=neighbour,
+        bad=odd,
+        before_s=found.before,
+        after_s=found.after,
+        effect=found.effect,
+        effect_low=math.expm1(shift - Z95 * found.sd),
+        effect_high=math.expm1(shift + Z95 * found.sd),
+        z=found.z,
+        p_value=min(1.0, ENDS * found.p_value),
+        persistent=False,
+        segment=level,
+    )
+
+
+def _departure(found: Suspicion, odd: Point, neighbour: Point, level: Sequence[Point]) -> Candidate:
+    """Return the step from the odd point to the level that begins with its neighbour."""
+    there = _arrival(found, odd, neighbour, level)
+    return replace(
+        there,
+        good=odd,
+        bad=neighbour,
+        before_s=found.after,
+        after_s=found.before,
+        effect=1 / (1 + there.effect) - 1,
+        effect_low=1 / (1 + there.effect_high) - 1,
+        effect_high=1 / (1 + there.effect_low) - 1,
+        z=-found.z,
+    )
 
 
 def _adding_up(segment: Sequence[Point], detection: Detection, *, better: Better, min_effect: float) -> list[Candidate]:

@@ -87,7 +87,14 @@ class ChangePoint(Stamped, Base):
     delay_commits: Mapped[int | None] = mapped_column(Integer)  # first-parent commits from the bad end to the proof
     delay_device_s: Mapped[float | None]  # device-seconds from the suspicion to the proof
     __table_args__ = (
-        UniqueConstraint("series_id", "commit_id"),
+        Index(
+            "uq_change_point_standing",
+            "series_id",
+            "commit_id",
+            unique=True,
+            postgresql_where=text("withdrawn_at IS NULL"),
+        ),
+        Index(None, "series_id", "commit_id"),
         one_of("direction", Direction),
     )
 

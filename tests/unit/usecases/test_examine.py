@@ -51,6 +51,14 @@ def test_a_backfilled_point_of_an_older_level_is_suspicious_at_the_other_end():
     assert pairs(points, commit_id=points[0].commit_id) == [(0, 1)]
 
 
+def test_a_newcomer_that_came_and_went_is_a_step_there_and_a_step_back():
+    points = history((1.0, 4), (1.2, 1), (1.0, 4))
+    assert pairs(points, commit_id=points[4].commit_id) == [(3, 4), (4, 5)]
+    there, back = found(points, commit_id=points[4].commit_id)
+    assert (1 + there.effect) * (1 + back.effect) == pytest.approx(1.0)
+    assert back.effect_low < back.effect < back.effect_high < 0
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_quiet_history_makes_nothing_suspicious(seed):
     assert pairs(history((1.0, 40), seed=seed)) == []
