@@ -47,6 +47,16 @@ def as_bf16(*names: str, plain: Sequence[str] = ()) -> Convert:
     return convert
 
 
+def as_f16(*names: str) -> Convert:
+    """Send the named inputs in half precision (they arrive rounded to it, so nothing is lost)."""
+    return lambda inputs: {name: np.ascontiguousarray(inputs[name], np.float16) for name in names}
+
+
+def read_f16(out: Any) -> Callable[[], Array]:
+    """The host's float32 view of a device array of halves."""
+    return lambda: out.get().astype(np.float32)
+
+
 def read_bf16(out: Any) -> Callable[[], Array]:
     """The host's float32 view of a device array of bfloat16 bits."""
     return lambda: from_bf16_bits(out.get())

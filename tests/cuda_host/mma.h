@@ -4,6 +4,7 @@
  */
 #pragma once
 #include "cuda_bf16.h"
+#include "cuda_fp16.h"
 #include "shim.h"
 
 namespace nvcuda::wmma {
@@ -23,6 +24,7 @@ struct fragment {
 
 inline float widen(float value) { return value; }
 inline float widen(__nv_bfloat16 value) { return __uint_as_float((unsigned)value.bits << 16); }
+inline float widen(__half value) { return __half2float(value); }
 template <class Layout>
 constexpr bool by_columns = false;
 template <>
