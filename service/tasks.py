@@ -10,7 +10,7 @@ import structlog
 from celery import Celery
 
 from service.store import repositories, runs
-from service.usecases import alert, dispatch, intake, life, nightly
+from service.usecases import alert, dispatch, intake, life, nightly, trace
 from service.usecases.aftermath import Aftermath
 from service.usecases.policy import DetectionPolicy
 from service.usecases.ports import MirrorError
@@ -66,6 +66,10 @@ def after_report(parts: Services, *, run_id: int) -> None:
     with parts.sessions.begin() as session:
         policy = DetectionPolicy(min_effect=parts.settings.min_effect)
         aftermath = analyse_run(session, run_id=run_id, now=parts.clock(), policy=policy)
+    try:
+        trace.trace_culprits(parts.sessions, mirrors=parts.mirrors)  # before the messages, which name the owners
+    except MirrorError as error:
+        log.warning("trace_failed", error=str(error))
     follow_up(parts, aftermath)
     log.info("run_analysed", ordered=[ordered for _, ordered in aftermath.runs], deliver=aftermath.deliver)
 

@@ -50,6 +50,8 @@ def blocks_of(message: Message, *, mention: str | None = None) -> list[dict[str,
         facts.append(f"*Range*  `{message.good.sha[:12]}` .. `{message.bad.sha[:12]}`")
     if mention is not None:
         facts.append(f"*Owner*  {f'<@{mention}>' if USER_ID.fullmatch(mention) else escape(mention)}")
+    if message.owners and not message.assignee:
+        facts.append(f"*Code owners*  {escape(', '.join(message.owners))}")
     if message.note:
         facts.append(f"*Note*  {escape(message.note)}")
     blocks = [_section(head), _section("\n".join(facts))]

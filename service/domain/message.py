@@ -80,6 +80,7 @@ class Message:
     assignee: str | None = None
     severity_reason: str = ""
     steps: tuple[str, ...] = ()  # what it does to the steps of known models, in words
+    owners: tuple[str, ...] = ()  # by CODEOWNERS at the named commit
     chart: Chart | None = None
 
     @property
@@ -108,6 +109,14 @@ class Message:
     def loudness(self) -> str:
         """The severity and why."""
         return f"{self.severity} ({self.severity_reason})" if self.severity_reason else self.severity
+
+    @property
+    def suggestion(self) -> str:
+        """Who may look at it: the author of the named commit, and the owners of what it changed."""
+        if self.assignee or self.culprit is None:
+            return ""
+        owners = f"; code owners: {', '.join(self.owners)}" if self.owners else ""
+        return f"{self.culprit.author} (author){owners}"
 
     @property
     def reproduce(self) -> str:

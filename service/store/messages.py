@@ -62,6 +62,7 @@ def read_message(session: Session, *, notification: Notification, public_url: st
         note=regression.note,
         url=f"{public_url.rstrip('/')}/regressions/{regression.id}",
         assignee=regression.assignee,
+        owners=tuple((regression.origin or {}).get("owners", ())),
         severity_reason=rate(regression.effect, reach).reason,
         steps=tuple(str(step) for step in sorted(reach.steps, key=lambda step: -abs(step.effect))[:3]),
         chart=_chart(session, regression=regression),

@@ -224,3 +224,17 @@ def running_bisection(session: Session, *, regression_id: int) -> Bisection | No
     return session.scalars(
         select(Bisection).where(Bisection.regression_id == regression_id).order_by(Bisection.generation.desc())
     ).first()
+
+
+def untraced(session: Session, *, limit: int = 20) -> Sequence[int]:
+    """Return the open regressions whose named commit git has not been asked about."""
+    return session.scalars(
+        select(Regression.id)
+        .join(GitCommit, GitCommit.id == Regression.culprit_commit_id)
+        .where(
+            Regression.state.in_(sorted(OPEN_REGRESSION_STATES)),
+            Regression.origin.is_(None) | (Regression.origin["commit"].astext != GitCommit.sha),
+        )
+        .order_by(Regression.id.desc())
+        .limit(limit)
+    ).all()

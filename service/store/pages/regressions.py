@@ -65,6 +65,7 @@ class RegressionRow:
     bisection_state: str | None
     bisection_verdict: str | None
     bisection_spent_s: float | None
+    origin: dict[str, Any] | None
 
 
 def _rows() -> Select[*tuple[Any, ...]]:
@@ -120,6 +121,7 @@ def _rows() -> Select[*tuple[Any, ...]]:
             search.c.state.label("bisection_state"),
             search.c.verdict.label("bisection_verdict"),
             search.c.spent_s.label("bisection_spent_s"),
+            Regression.origin,
         )
         .join(Repository, Repository.id == Regression.repository_id)
         .join(good, good.id == Regression.good_commit_id)

@@ -47,6 +47,7 @@ class Regression(Stamped, Base):
     life: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))  # one more after each re-opening
     assignee: Mapped[str | None]
     note: Mapped[str | None]
+    origin: Mapped[dict[str, Any] | None]  # what git says of the culprit: owners, side commits, dependency bumps
     expires_at: Mapped[datetime | None]
     confirmed_at: Mapped[datetime | None]
     attributed_at: Mapped[datetime | None]
