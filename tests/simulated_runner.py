@@ -56,6 +56,7 @@ class SimulatedRunner:
     workloads: Mapping[str, tuple[str, str, float]] = field(default_factory=lambda: WORKLOADS)
     host_factor: Mapping[str, float] = field(default_factory=dict)  # benchmark or family -> what the host does to it
     facts: Mapping[str, str] = field(default_factory=lambda: {"cpu": "simulated"})
+    device: str = "simulated"
     version: int = 1
     harness_epoch: int = 1
 
@@ -86,7 +87,7 @@ class SimulatedRunner:
             device_s=0.2 * len(measurements) * processes / 5,
             harness_epoch=self.harness_epoch,
             environment=EnvironmentReport(
-                device="simulated",
+                device=self.device,
                 comparable_key=self.comparable_key,
                 fingerprint=f"fp:{self.comparable_key}:{sorted(self.facts.items())}",
                 facts=dict(self.facts),

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, aliased
 from sqlalchemy.sql.selectable import CTE
 
 from service.contract import MeasurementStatus
-from service.domain.states import OPEN_REGRESSION_STATES, Direction
+from service.domain.states import OPEN_REGRESSION_STATES, Direction, RegressionState
 from service.store.pages.snapshot import fetch, words
 from service.store.tables import (
     Benchmark,
@@ -30,6 +30,7 @@ from service.store.tables import (
 SPARK_POINTS = 40
 PAGE_SIZE = 250
 LOUD_FLOOR = 0.05
+NOT_WATCHED = ("cannot_tell", "not_comparable", "bimodal", "environment", "implausible")  # no baseline to hold to
 
 
 class SeriesState(StrEnum):
@@ -115,6 +116,21 @@ def _open_change() -> Any:
     )
 
 
+def _waived() -> Any:
+    """Whether somebody accepted a loss of the series as expected: listed until that ends."""
+    return exists(
+        select(ChangePoint.id)
+        .join(Regression, Regression.id == ChangePoint.regression_id)
+        .where(
+            ChangePoint.series_id == Series.id,
+            ChangePoint.withdrawn_at.is_(None),
+            Regression.state == RegressionState.EXPECTED.value,
+            Regression.direction == Direction.REGRESSION.value,
+        )
+        .correlate(Series)
+    )
+
+
 def living_series(*, repository: str = "", query: str = "") -> CTE:
     """Every series that no newer series replaced, with its state; the filter's words must all match."""
     latest, change = _latest(), _open_change()
@@ -127,7 +143,8 @@ def living_series(*, repository: str = "", query: str = "") -> CTE:
         (Benchmark.control, SeriesState.QUIET.value),
         (Series.verdict.is_(None), SeriesState.UNGUARDED.value),
         (Series.verdict == "suspected", SeriesState.SUSPECTED.value),
-        (Series.verdict.in_(["cannot_tell", "not_comparable", "bimodal"]), SeriesState.UNGUARDED.value),
+        (_waived(), SeriesState.UNGUARDED.value),
+        (Series.verdict.in_(NOT_WATCHED), SeriesState.UNGUARDED.value),
         (Series.detection["detectable"].as_float() > LOUD_FLOOR, SeriesState.UNGUARDED.value),
         else_=SeriesState.QUIET.value,
     )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from sqlalchemy import select
 
 from service.contract import RunReason
-from service.domain.states import Direction
+from service.domain.states import Direction, RegressionState
 from service.store.pages.overview import SeriesState, series_rows, state_counts
-from service.store.tables import Repository, Series
+from service.store.tables import Regression, Repository, Series
+from service.usecases import life
+from service.usecases.triage import Decision, decide
 from tests.simulated_runner import WORKLOADS
 from tests.story import Planted, Story
 
@@ -128,3 +132,41 @@ def test_a_night_that_brings_other_workloads_ends_no_series_of_the_day(sessions)
     with story.sessions() as session:
         reasons = session.scalars(select(Series.verdict_reason)).all()
     assert not any("data stop" in reason for reason in reasons)
+
+
+def test_an_accepted_loss_is_listed_as_unguarded_until_the_acceptance_ends(sessions):
+    story = tell(sessions, seed=89, c8=Planted({"gemm": 1.14}))
+    for tip in (2, 4, 6, 10, 12, 14):
+        story.push(tip)
+    with story.sessions.begin() as session:
+        open_id = session.scalars(select(Regression.id)).one()
+        decision = Decision(
+            state=RegressionState.EXPECTED,
+            actor="ada",
+            assignee="bo",
+            note="needed",
+            expires_at=story.now + timedelta(days=7),
+        )
+        decide(session, ids=[open_id], decision=decision, now=story.now)
+    story.push(16)
+    assert states(story) == {SeriesState.UNGUARDED}
+    assert word(story) == "no_change"  # from the accepted level on it is watched for the next step
+    with story.sessions.begin() as session:
+        life.expire(session, now=story.now + timedelta(days=8))
+    assert states(story) == {SeriesState.REGRESSED}
+
+
+def test_a_figure_faster_than_the_device_is_implausible_and_never_a_baseline(sessions):
+    story = tell(sessions, seed=90)
+    story.device.device = "NVIDIA H200 141GB HBM3e"
+    for tip in (1, 3, 5, 7):
+        story.push(tip)
+    assert word(story) == "no_change"
+    story.device.host_factor = {"gemm": 1e-5}  # a kernel that did nothing
+    story.push(9)
+    assert word(story) == "implausible"
+    assert states(story) == {SeriesState.UNGUARDED}
+    story.device.host_factor = {}
+    story.push(11)
+    assert word(story) == "no_change"
+    assert story.told() == []

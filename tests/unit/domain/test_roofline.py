@@ -10,6 +10,7 @@ from service.domain.roofline import (
     dtype_of,
     find_device,
     floor_s,
+    least_believable_s,
     measured_device,
     ratio_to_control,
     view,
@@ -115,3 +116,15 @@ def test_a_benchmark_says_its_dtype_in_its_name(name, dtype):
 def test_a_clock_is_known_only_when_it_was_locked():
     assert clock_of("1410 MHz") == 1.41e9
     assert clock_of("unlocked") is None
+
+
+def test_only_what_no_unit_of_the_device_could_do_is_unbelievable():
+    fastest = 132 * 4096 * 2 * 1.98e9  # fp8 at the highest clock a datasheet names
+    least_s = least_believable_s("NVIDIA H200 141GB HBM3e", flops=fastest, size_bytes=0.0)
+    assert least_s is not None
+    assert 0.9 < least_s < 1.1
+    cached = least_believable_s("NVIDIA H200", flops=1.0, size_bytes=100e6)
+    assert cached is not None
+    assert cached < 1e-9  # the cache may serve it: memory says nothing
+    assert least_believable_s("NVIDIA H200", flops=0.0, size_bytes=4.8e12) == pytest.approx(0.95)
+    assert least_believable_s("cpu:AMD EPYC 9454", flops=1e9, size_bytes=1e9) is None
