@@ -12,6 +12,12 @@
  */
 #include "changepoint_segments.h"
 
+/* which sources this library was built from: structures that changed since would be read wrongly, without an error */
+#ifndef KW_SOURCES
+#define KW_SOURCES "by hand"
+#endif
+const char *kw_sources(void) { return KW_SOURCES; }
+
 /* ---- 5: the test ------------------------------------------------------------------------------------------- */
 
 /* Student's t with v degrees of freedom as a normal deviate (Wallace 1959) */

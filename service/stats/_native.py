@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 SOURCE = Path(__file__).with_name("_changepoint.c")
 LIBRARY = SOURCE.with_suffix(".so")
+BY_HAND = "by hand"  # compiled without the build hook, by somebody who knows what they do
 
 SETTING_DOUBLES = (
     "clip_sd",
@@ -80,6 +82,14 @@ class CFacts(ctypes.Structure):
     )
 
 
+def sources_hash() -> str:
+    """Hash the C file and its headers, as `hatch_build.py` does when it builds."""
+    digest = hashlib.sha256()
+    for part in (SOURCE, *sorted(SOURCE.parent.glob("*.h"))):
+        digest.update(part.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 @cache
 def _library() -> Any:
     """Load the library once, on first use."""
@@ -88,6 +98,12 @@ def _library() -> Any:
             f"{LIBRARY.name} is not built: run `pip install -e .`, which compiles {SOURCE.name} beside itself"
         )
     library = ctypes.CDLL(str(LIBRARY))
+    library.kw_sources.restype = ctypes.c_char_p
+    built_from = library.kw_sources().decode()
+    if built_from not in {sources_hash(), BY_HAND}:
+        raise LibraryMissingError(
+            f"{LIBRARY.name} was built from other sources: run `pip install -e .` (or `make venv`)"
+        )
     pointer = ctypes.c_void_p
     library.kw_detect.argtypes = (pointer, pointer, ctypes.c_int, pointer, pointer, pointer, pointer)
     library.kw_detect.restype = ctypes.c_int
