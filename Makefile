@@ -13,7 +13,7 @@ TIED = exec $(BIN)/python -I -S service/local/guard.py $$PPID 15 -1 -1
 help:  ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-$(VENV)/.runtime: requirements.txt pyproject.toml hatch_build.py $(wildcard service/stats/_*.c)
+$(VENV)/.runtime: requirements.txt pyproject.toml hatch_build.py $(wildcard service/stats/*.[ch])
 	@echo "installing into $(VENV) (about a minute)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) -r requirements.txt

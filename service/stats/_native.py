@@ -101,9 +101,7 @@ def _library() -> Any:
     library.kw_sources.restype = ctypes.c_char_p
     built_from = library.kw_sources().decode()
     if built_from not in {sources_hash(), BY_HAND}:
-        raise LibraryMissingError(
-            f"{LIBRARY.name} was built from other sources: run `pip install -e .` (or `make venv`)"
-        )
+        raise LibraryMissingError(f"{LIBRARY.name} was built from other sources: run `pip install -e .`")
     pointer = ctypes.c_void_p
     library.kw_detect.argtypes = (pointer, pointer, ctypes.c_int, pointer, pointer, pointer, pointer)
     library.kw_detect.restype = ctypes.c_int

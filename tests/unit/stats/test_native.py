@@ -23,13 +23,13 @@ def stale(tmp_path, monkeypatch):
 
 
 def test_a_stale_library_is_refused_with_what_to_run(stale):
-    with pytest.raises(_native.LibraryMissingError, match="other sources: run `pip install -e .`"):
+    with pytest.raises(_native.LibraryMissingError, match=r"other sources: run `pip install -e \.`"):
         detect(np.ones(9))
 
 
 def test_a_missing_library_is_refused_with_what_to_run(tmp_path, monkeypatch):
     monkeypatch.setattr(_native, "LIBRARY", tmp_path / "none.so")
     _native._library.cache_clear()
-    with pytest.raises(_native.LibraryMissingError, match="is not built: run `pip install -e .`"):
+    with pytest.raises(_native.LibraryMissingError, match=r"is not built: run `pip install -e \.`"):
         detect(np.ones(9))
     _native._library.cache_clear()
