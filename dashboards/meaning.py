@@ -50,7 +50,7 @@ def meaning(
         (f"share of {roof}", _share(shown.share_of_datasheet)),
         ("share at the locked clock", _share(shown.share_at_clock)),
         ("times as fast as the control", _ratio(value_s, control_s)),
-        *((f"in {step.name}", _part(step, problem_key, value_s)) for step in steps),
+        *(("in a model's step", _part(step, problem_key, value_s)) for step in steps),
     ]
     alarm = None
     if shown.implausible:
@@ -92,4 +92,5 @@ def _ratio(value_s: float, control_s: float | None) -> str:
 def _part(step: Mix, problem_key: str, value_s: float) -> str:
     """How often the problem runs in a model's step, and for how long in all; empty where it does not."""
     count = sum(term.count for term in step.terms if term.problem_key == problem_key)
-    return f"{formats.plural(count, 'launch', 'launches')} a step, {formats.seconds(count * value_s)}" if count else ""
+    times = formats.plural(count, "launch", "launches")
+    return f"{step.name}: {times}, {formats.seconds(count * value_s)}" if count else ""
