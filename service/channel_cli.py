@@ -56,6 +56,7 @@ def channel() -> None:
 @click.option("--quiet", default=None, metavar="HH:MM-HH:MM", help="Hold back in these hours; one digest at their end.")
 @click.option("--daily", default=None, metavar="HH:MM", help="Hold back everything for one digest a day at this hour.")
 @click.option("--zone", default=None, help="Time zone of these hours, like Europe/Berlin.  [default: UTC]")
+@click.option("--fleet", is_flag=True, help="Tell only what the machines did, to whoever owns them.")
 @click.option(
     "--owner", "owners", multiple=True, metavar="EMAIL=ID", help="How to mention an author: a Slack id, an @handle."
 )
@@ -71,11 +72,14 @@ def channel_add(
     quiet: str | None,
     daily: str | None,
     zone: str | None,
+    fleet: bool,
     owners: tuple[str, ...],
 ) -> None:
     """Send a REPOSITORY's alerts to a channel, e.g. `team email to=a@example.org,b@example.org`."""
     config = _config(ChannelKind(kind), options)
     config |= {key: value for key, value in (("quiet", quiet), ("daily", daily), ("zone", zone)) if value}
+    if fleet:
+        config["fleet"] = True
     if owners:
         config["owners"] = _pairs(owners, "--owner needs EMAIL=ID")
     try:

@@ -99,6 +99,8 @@ class Message:
     @property
     def certainty(self) -> str:
         """How sure we are of the commit, in words."""
+        if self.event is NotificationEvent.ENVIRONMENT:
+            return "measured interleaved: no commit of the range is to blame"
         if self.culprit is None:
             return f"confirmed by an interleaved re-run; one of {self.candidates} commits"
         if self.probability is None:
@@ -187,6 +189,7 @@ _HEADS: Mapping[NotificationEvent, str] = {
     NotificationEvent.FIXED: "Fixed: ",
     NotificationEvent.REOPENED: "Back again: ",
     NotificationEvent.WITHDRAWN: "Withdrawn: ",
+    NotificationEvent.ENVIRONMENT: "The machine, not a commit: ",
 }
 
 

@@ -73,13 +73,14 @@ class NotificationState(StrEnum):
 
 
 class NotificationEvent(StrEnum):
-    """What people are told of a regression, each at most once per channel."""
+    """What people are told of a regression, each at most once per channel; the last goes to the fleet's owner."""
 
     OPENED = "opened"
     ATTRIBUTED = "attributed"
     FIXED = "fixed"
     REOPENED = "reopened"
     WITHDRAWN = "withdrawn"
+    ENVIRONMENT = "environment"
 
 
 class ChannelKind(StrEnum):

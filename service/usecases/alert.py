@@ -41,7 +41,7 @@ def enqueue(session: Session, *, regression: Regression, event: NotificationEven
     told; where it still waits, both are dropped.
     """
     withdrawn = event is NotificationEvent.WITHDRAWN
-    if regression.state in SILENT_STATES and not withdrawn:
+    if regression.state in SILENT_STATES and event not in {NotificationEvent.WITHDRAWN, NotificationEvent.ENVIRONMENT}:
         return Aftermath()
     added = False
     for channel in outbox.channels_of(session, repository_id=regression.repository_id):
@@ -71,12 +71,19 @@ def silence(session: Session, *, regression_ids: Collection[int]) -> None:
 
 
 def wants(channel: Channel, regression: Regression, event: NotificationEvent) -> bool:
-    """Whether a channel asked for this kind of news."""
+    """Whether a channel asked for this kind of news; a fleet channel hears of the machines and of nothing else."""
+    if is_fleet(channel) or event is NotificationEvent.ENVIRONMENT:
+        return is_fleet(channel) and event is NotificationEvent.ENVIRONMENT
     return (
         event in channel.events
         and regression.direction in channel.directions
         and at_least(regression.severity, channel.min_severity)
     )
+
+
+def is_fleet(channel: Channel) -> bool:
+    """Whether a channel belongs to whoever owns the machines."""
+    return bool(channel.config.get("fleet"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,10 @@ def conclude(
         regression.note = outcome.reason
         for change in regressions.changes_in(session, regression_id=regression.id):
             change.withdrawn_at = now
-        return alert.enqueue(session, regression=regression, event=NotificationEvent.WITHDRAWN, now=now)
+        aftermath = alert.enqueue(session, regression=regression, event=NotificationEvent.WITHDRAWN, now=now)
+        if outcome.reason_code is engine.Reason.ENVIRONMENT:
+            aftermath.add(alert.enqueue(session, regression=regression, event=NotificationEvent.ENVIRONMENT, now=now))
+        return aftermath
     regression.note = outcome.reason
     return Aftermath()
 

@@ -19,6 +19,7 @@ from service.store.tables import ChangePoint, GitCommit, Run
 from service.usecases.aftermath import Aftermath
 from service.usecases.dispatch import order_run
 from service.usecases.effects import Ruling, Word, paired_effects, rule
+from service.usecases.fleet import tell_fleet
 from service.usecases.policy import DetectionPolicy
 from service.usecases.regress import group
 
@@ -81,6 +82,7 @@ def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPol
     controls = [effect for series_id, effect in effects.items() if series_id in control_ids]
     confirmed: list[ChangePoint] = []
     unsure: list[ChangePoint] = []
+    moved_by_machine: list[ChangePoint] = []
     for change in waiting:
         effect = effects.get(change.series_id)
         floor = policy.of(key_of.get(change.series_id, "")).min_effect
@@ -91,9 +93,11 @@ def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPol
         elif word.ruling is Ruling.UNSURE:
             unsure.append(change)
         else:
+            if word.ruling is Ruling.ENVIRONMENT:
+                moved_by_machine.append(change)
             _take_back(change, word, now=now)
     session.flush()
-    aftermath = Aftermath()
+    aftermath = tell_fleet(session, run=run, good=good, changes=moved_by_machine, now=now)
     if confirmed:
         aftermath.add(group(session, run=run, changes=confirmed, good=good, now=now))
     if unsure:
