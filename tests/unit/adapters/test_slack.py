@@ -8,8 +8,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from service.adapters.slack import SlackWebhookSender, blocks_of
-from service.domain.message import DeliveryError
+from service.adapters.slack import SlackWebhookSender, blocks_of, digest_blocks
+from service.domain.message import DeliveryError, Digest
 from tests.builders_messages import ATTRIBUTED, OPENED
 
 
@@ -52,3 +52,23 @@ def test_a_peer_that_is_away_is_tried_again():
     with pytest.raises(DeliveryError) as caught:
         SlackWebhookSender().send(OPENED, config={"url": "http://127.0.0.1:1/x"}, thread=None)
     assert caught.value.transient
+
+
+def test_a_digest_reads_like_its_golden_file(snapshot):
+    other = replace(
+        OPENED, key="kernelwatch-1-9", regression_id=4, url="http://127.0.0.1:8080/regressions/4", effect=0.31
+    )
+    digest = Digest(
+        key="d", repository="acme/kernels", messages=(ATTRIBUTED, other), url="http://127.0.0.1:8080/regressions"
+    )
+    assert json.dumps(digest_blocks(digest), indent=1, ensure_ascii=False) == snapshot
+
+
+def test_a_mention_severity_reason_and_model_step_read_like_their_golden_file(snapshot):
+    full = replace(
+        ATTRIBUTED,
+        severity_reason="+14.3 %, raised: +1.8 % of the step of a model",
+        steps=("+1.8 % of the step of a model",),
+        owners=("@acme/kernels",),
+    )
+    assert json.dumps(blocks_of(full, mention="U0123456"), indent=1, ensure_ascii=False) == snapshot
