@@ -81,6 +81,23 @@ def stable_segments(history: Sequence[Point], changes: Sequence[SeriesChange]) -
     return [segment for segment in segments if segment]
 
 
+def without_odd(segment: Sequence[Point], settled: Collection[tuple[int, int]]) -> Sequence[Point]:
+    """Leave out the points that stood apart, were found equal by an interleaved run, and were not followed.
+
+    One flaky point must not widen the noise until it hides the next step. More than one in ten is a habit of the
+    series, a second mode: those stay.
+    """
+    odd = {
+        here.commit_id
+        for before, here, after in zip(segment, segment[1:], segment[2:], strict=False)
+        if (before.commit_id, here.commit_id) in settled
+        and abs(math.log(after.value_s / before.value_s)) < abs(math.log(after.value_s / here.value_s))
+    }
+    if len(odd) > max(1, len(segment) // 10):
+        return segment
+    return [point for point in segment if point.commit_id not in odd]
+
+
 def detect(segment: Sequence[Point]) -> Detection:
     """Run the change-point detector for one point at a time; hosts that alternate are levelled."""
     values = np.array([point.value_s for point in segment])

@@ -125,7 +125,7 @@ def _examine(session: Session, *, run: Run, series: Sequence[TouchedSeries], pol
             candidate
             for segment in examine.stable_segments(near, known)
             for candidate in examine.candidates(
-                segment,
+                examine.without_odd(segment, mine.settled),
                 commit_id=run.commit_id,
                 better=Better(item.direction),
                 min_effect=mine.policy.min_effect,
@@ -190,7 +190,7 @@ def _note(session: Session, kernels: Sequence[Examined], *, now: datetime) -> No
             session,
             series=item.series,
             standing=noting.Standing(
-                segment=segments[-1] if segments else (),
+                segment=examine.without_odd(segments[-1], item.settled) if segments else (),
                 newest=item.history[-1] if item.history else None,
                 changes=changes[series_id],
                 settled=item.settled,

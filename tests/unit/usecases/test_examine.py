@@ -18,6 +18,7 @@ from service.usecases.examine import (
     split_settled,
     stable_segments,
     window,
+    without_odd,
 )
 
 
@@ -147,6 +148,17 @@ def test_a_settled_step_that_lasts_is_the_machines_and_an_odd_point_is_not():
     (spike,) = found(history((1.0, 8), (1.1, 1)))
     assert split_settled([spike], [spike.pair])[2] == [spike]
     assert split_settled([spike], [])[0] == [spike]
+
+
+def test_one_flaky_point_is_left_out_a_habit_and_a_new_level_are_not():
+    flaky = history((1.0, 5), (1.6, 1), (1.0, 5))
+    assert without_odd(flaky, {(104, 105)}) == [*flaky[:5], *flaky[6:]]
+    assert without_odd(flaky, {}) == list(flaky)
+    lasting = history((1.0, 5), (1.6, 4))
+    assert without_odd(lasting, {(104, 105)}) == list(lasting)
+    habit = history(*[(1.0, 2), (1.6, 1)] * 4, (1.0, 2))
+    pairs_of_habit = {(100 + i - 1, 100 + i) for i in (2, 5, 8, 11)}
+    assert without_odd(habit, pairs_of_habit) == habit
 
 
 def stepping(effect: float = 0.1) -> Candidate:
