@@ -1,6 +1,6 @@
 """What is planted where: 40 honest commits in ten pushes, three of which change how fast a kernel is.
 
-The starting point is the bundled suite with one thing undone (the MoE layer's register tile is small), so that the
+The starting point is the bundled suite with one thing undone (the MoE layer is built for the debugger), so that the
 history can do it. Every subject line says what a developer would say; none says what it costs.
 """
 
@@ -15,6 +15,9 @@ from service.local.demo.edits import Append, Edit, Move, RenameWord, Replace, Se
 GEMM = "kernels_under_test/gemm/gemm_f32.c"
 ATTENTION = "kernels_under_test/attention/attention_f32.c"
 MOE = "kernels_under_test/moe/moe_f32.c"
+MOE_BINDING = "kernels_under_test/moe/moe_f32.py"
+MOE_SOURCES = 'sources=("moe_f32.c",))'
+MOE_DEBUGGED = 'sources=("moe_f32.c",), flags=("-Og",))'
 
 
 class Planted(StrEnum):
@@ -46,7 +49,7 @@ class PlannedPush:
 
 
 # What the bundled suite looks like before the first commit: undone here, done by the history below.
-PREPARATION: tuple[Edit, ...] = (SetMacro(MOE, "MR", 4),)
+PREPARATION: tuple[Edit, ...] = (Replace(MOE_BINDING, MOE_SOURCES, MOE_DEBUGGED),)
 
 
 def docs(subject: str, text: str, path: str = "README.md") -> PlannedCommit:
@@ -122,7 +125,10 @@ PLAN: tuple[PlannedPush, ...] = (
             rename("attention: visible keys are a count", ATTENTION, "visible", "visible_keys"),
             docs("Note the precision of exp2", "\nexp2 is a polynomial of degree six.\n", "CONTRIBUTING.md"),
             PlannedCommit(
-                "moe: keep six rows of the tile in registers", (SetMacro(MOE, "MR", 6),), Planted.IMPROVEMENT, "moe"
+                "moe: build optimised, a flag for the debugger was left in",
+                (Replace(MOE_BINDING, MOE_DEBUGGED, MOE_SOURCES),),
+                Planted.IMPROVEMENT,
+                "moe",
             ),
             rename("moe: parts are expert outputs", MOE, "parts", "expert_outputs"),
             docs("Link the paper on online softmax", "\nMilakov and Gimelshein, arXiv:1805.02867.\n"),

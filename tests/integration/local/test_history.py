@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -19,11 +20,18 @@ def made(tmp_path_factory):
     return folder, build_history(folder)
 
 
-def machine_code(source: Path, work: Path) -> bytes | None:
+def flags_of(source: Path) -> tuple[str, ...]:
+    """The further compiler flags that the kernel's binding names."""
+    (binding,) = (text for path in source.parent.glob("*.py") if source.name in (text := path.read_text()))
+    named = re.search(r"flags=\(([^)]*)\)", binding)
+    return tuple(re.findall(r'"([^"]+)"', named[1])) if named else ()
+
+
+def machine_code(source: Path, work: Path, flags: tuple[str, ...] = ()) -> bytes | None:
     """The bytes of the compiled functions, or None when it does not compile."""
     built = work / "built.o"
     compiled = subprocess.run(
-        ["gcc", "-std=gnu11", "-O3", "-fPIC", "-fopenmp", "-march=x86-64-v3", "-g0", "-c", "-o", built, source],
+        ["gcc", "-std=gnu11", "-O3", "-fPIC", "-fopenmp", "-march=x86-64-v3", "-g0", *flags, "-c", "-o", built, source],
         capture_output=True,
         check=False,
     )
@@ -76,14 +84,15 @@ def test_suite_can_be_measured_from_the_first_commit_to_the_last(made):
 def test_only_planted_commits_change_machine_code(made, tmp_path):
     folder, pushes = made
     before: dict[str, bytes | None] = {}
-    compiled: dict[bytes, bytes | None] = {}
+    compiled: dict[tuple[bytes, tuple[str, ...]], bytes | None] = {}
     for commit in (commit for push in pushes for commit in push.commits if commit.position is not None):
         git(folder, "checkout", "--quiet", commit.sha)
         sources = {path.parent.name: path for path in sorted((folder / SUITE).rglob("*.c"))}
-        for path in sources.values():
-            if path.read_bytes() not in compiled:
-                compiled[path.read_bytes()] = machine_code(path, tmp_path)
-        after = {family: compiled[path.read_bytes()] for family, path in sources.items()}
+        built = {family: (path.read_bytes(), flags_of(path)) for family, path in sources.items()}
+        for family, path in sources.items():
+            if built[family] not in compiled:
+                compiled[built[family]] = machine_code(path, tmp_path, flags_of(path))
+        after = {family: compiled[key] for family, key in built.items()}
         broken = [family for family, code in after.items() if code is None]
         assert bool(broken) == (commit.planned.planted is Planted.BROKEN_BUILD), commit.planned.subject
         moved = {f for f in after if f in before and None not in (after[f], before[f]) and after[f] != before[f]}
