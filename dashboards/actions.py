@@ -167,7 +167,10 @@ def steer(desk: Desk, regression_id: int) -> Response:
     if desk.steer is None:
         raise ForbiddenError("This site is read-only.")
     try:
-        desk.steer(regression_id=regression_id, action=BisectionAction(request.form.get("action", "")), actor=actor)
+        action = BisectionAction(request.form.get("action", ""))
+        budget_s = request.form.get("budget_s", type=float)
+        takes_budget = action in {BisectionAction.RESUME, BisectionAction.RERUN}
+        desk.steer(regression_id=regression_id, action=action, actor=actor, budget_s=budget_s if takes_budget else None)
     except (RefusedError, ValueError) as refusal:
         flash(str(refusal), "refused")
     return redirect(url_for(".regression", regression_id=regression_id), code=303)

@@ -63,8 +63,10 @@ class BisectionAction(StrEnum):
 class Steer(Protocol):
     """Pauses, resumes, cancels or repeats the search of a regression, or raises RefusedError."""
 
-    def __call__(self, *, regression_id: int, action: BisectionAction, actor: str) -> None:
-        """Act on the newest search of this regression."""
+    def __call__(
+        self, *, regression_id: int, action: BisectionAction, actor: str, budget_s: float | None = None
+    ) -> None:
+        """Act on the newest search of this regression; a budget goes with resuming and repeating."""
 
 
 class Post(Protocol):

@@ -36,10 +36,22 @@ MAX_PROCESSES = 8
 EFFECT_Z = 2.58  # the change points' intervals are 99 %
 
 
-def start(session: Session, *, regression: Regression, pool: str, evidence: Sequence[Run], now: datetime) -> Aftermath:
-    """Store a bisection of the regression's range, with runs that already exist as its first batches; advance it."""
-    good = session.get_one(GitCommit, regression.good_commit_id)
-    bad = session.get_one(GitCommit, regression.bad_commit_id)
+def start(
+    session: Session,
+    *,
+    regression: Regression,
+    pool: str,
+    evidence: Sequence[Run],
+    now: datetime,
+    ends: tuple[int, int] | None = None,
+    budget_s: float = BUDGET_S,
+) -> Aftermath:
+    """Store a bisection of the regression's range, with runs that already exist as its first batches; advance it.
+
+    `ends` are the commit ids of another range's good and bad end.
+    """
+    good_id, bad_id = ends or (regression.good_commit_id, regression.bad_commit_id)
+    good, bad = session.get_one(GitCommit, good_id), session.get_one(GitCommit, bad_id)
     if good.position is None or bad.position is None:
         return Aftermath()
     commits = bisections.range_commits(
@@ -60,7 +72,7 @@ def start(session: Session, *, regression: Regression, pool: str, evidence: Sequ
             "before_s": lead.before_s,
             "after_s": lead.after_s,
         },
-        budget_s=BUDGET_S,
+        budget_s=budget_s,
     )
     session.add(bisection)
     session.flush()
@@ -118,7 +130,7 @@ def advance(session: Session, *, bisection_id: int, now: datetime) -> Aftermath:
     return _finish(session, bisection=bisection, regression=regression, outcome=step, log=log, now=now)
 
 
-def rerun(session: Session, *, regression_id: int, now: datetime) -> Aftermath:
+def rerun(session: Session, *, regression_id: int, now: datetime, budget_s: float | None = None) -> Aftermath:
     """Search again with the same range, shapes and pool; earlier measurements of the range count."""
     last = regressions.running_bisection(session, regression_id=regression_id)
     if last is None:
@@ -127,7 +139,17 @@ def rerun(session: Session, *, regression_id: int, now: datetime) -> Aftermath:
         return advance(session, bisection_id=last.id, now=now)
     evidence = [item.run for item in bisections.probes_of(session, bisection_id=last.id)]
     regression = session.get_one(Regression, regression_id)
-    return start(session, regression=regression, pool=last.pool, evidence=evidence, now=now)
+    ids = bisections.commit_ids(session, repository_id=regression.repository_id, shas=last.commit_shas)
+    ends = (ids[last.commit_shas[0]], ids[last.commit_shas[-1]])  # the search may have narrowed the regression since
+    return start(
+        session,
+        regression=regression,
+        pool=last.pool,
+        evidence=evidence,
+        now=now,
+        ends=ends,
+        budget_s=budget_s or last.budget_s,
+    )
 
 
 def _log_se(change: ChangePoint) -> float:

@@ -31,12 +31,30 @@ NEEDS = {
 }
 
 
+MIN_BUDGET_S, MAX_BUDGET_S = 10.0, 1_000_000.0
+
+
 class SteeringRefusedError(ValueError):
     """The search cannot do that now; the message says why."""
 
 
-def steer(session: Session, *, regression_id: int, steering: Steering, actor: str, now: datetime) -> Aftermath:
-    """Act on the newest search of a regression; the caller commits, then rings."""
+def steer(
+    session: Session,
+    *,
+    regression_id: int,
+    steering: Steering,
+    actor: str,
+    now: datetime,
+    budget_s: float | None = None,
+) -> Aftermath:
+    """Act on the newest search of a regression; the caller commits, then rings.
+
+    `budget_s` (device-seconds) is the new budget of a search that is resumed or repeated.
+    """
+    if budget_s is not None and not MIN_BUDGET_S <= budget_s <= MAX_BUDGET_S:
+        raise SteeringRefusedError(f"a budget is {MIN_BUDGET_S:.0f} to {MAX_BUDGET_S:.0f} device-seconds")
+    if budget_s is not None and steering not in {Steering.RESUME, Steering.RERUN}:
+        raise SteeringRefusedError("a budget goes with resuming or repeating a search; pause a running one first")
     last = regressions.running_bisection(session, regression_id=regression_id)
     if last is None:
         raise SteeringRefusedError(f"regression {regression_id} has no bisection")
@@ -49,7 +67,8 @@ def steer(session: Session, *, regression_id: int, steering: Steering, actor: st
         actor=actor,
         action=f"bisection.{steering}",
         subject=("bisection", bisection.id),
-        before={"state": before.value},
+        before={"state": before.value, "budget_s": bisection.budget_s},
+        after={"budget_s": budget_s or bisection.budget_s},
     )
     if steering is Steering.CANCEL:
         bisections.cancel(session, bisection_id=bisection.id, now=now)
@@ -58,7 +77,8 @@ def steer(session: Session, *, regression_id: int, steering: Steering, actor: st
         bisection.state = BisectionState.PAUSED
         return Aftermath()
     if steering is Steering.RERUN:
-        return bisect.rerun(session, regression_id=regression_id, now=now)
+        return bisect.rerun(session, regression_id=regression_id, now=now, budget_s=budget_s)
+    bisection.budget_s = budget_s or bisection.budget_s
     bisection.state = BisectionState.RUNNING
     session.flush()
     return bisect.advance(session, bisection_id=bisection.id, now=now)

@@ -6,7 +6,7 @@ import structlog
 from flask import Flask
 
 from service.settings import Settings, check_secrets
-from service.web import errors, health, read_api, runner_api, webhooks
+from service.web import errors, health, read_api, runner_api, webhooks, write_api
 from service.web.dashboard import dashboard, set_cookies
 from service.web.parts import EXTENSION, SMALL_BODY_BYTES
 from service.wiring import Services, connect
@@ -21,8 +21,8 @@ def create_app(settings: Settings, services: Services | None = None) -> Flask:
     parts = services or connect(settings)
     app.extensions[EXTENSION] = parts
     errors.register(app)
-    for blueprint in (webhooks.blueprint, runner_api.blueprint, read_api.blueprint, health.blueprint):
-        app.register_blueprint(blueprint)
+    for module in (webhooks, runner_api, read_api, write_api, health):
+        app.register_blueprint(module.blueprint)
     set_cookies(app, settings)
     app.register_blueprint(dashboard(parts))
     app.before_request(structlog.contextvars.clear_contextvars)

@@ -47,7 +47,7 @@ def dashboard(parts: Services) -> Blueprint:
         parts.bell.later(DELIVER_TASK, {})
         return TriageOutcome(moved=len(result.moved), refused=result.refused)
 
-    def steer_search(*, regression_id: int, action: BisectionAction, actor: str) -> None:
+    def steer_search(*, regression_id: int, action: BisectionAction, actor: str, budget_s: float | None = None) -> None:
         from service.usecases.steer import Steering, SteeringRefusedError, steer  # numpy and scipy, seldom needed
 
         try:
@@ -58,6 +58,7 @@ def dashboard(parts: Services) -> Blueprint:
                     steering=Steering(action.value),
                     actor=actor,
                     now=parts.clock(),
+                    budget_s=budget_s,
                 )
         except SteeringRefusedError as error:
             raise RefusedError(str(error)) from error

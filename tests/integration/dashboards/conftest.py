@@ -27,7 +27,7 @@ class Doors:
     """Stands in for the use cases: remembers every request, refuses what a test tells it to."""
 
     triaged: list[TriageRequest] = field(default_factory=list)
-    steered: list[tuple[int, str, str]] = field(default_factory=list)
+    steered: list[tuple[int, str, str, float | None]] = field(default_factory=list)
     retried: list[tuple[int, str]] = field(default_factory=list)
     refuse: str | None = None
 
@@ -47,10 +47,10 @@ class Doors:
             return TriageOutcome(moved=0, refused=dict.fromkeys(request.regression_ids, self.refuse))
         return TriageOutcome(moved=len(request.regression_ids), refused={})
 
-    def steer(self, *, regression_id: int, action: str, actor: str) -> None:
+    def steer(self, *, regression_id: int, action: str, actor: str, budget_s: float | None = None) -> None:
         if self.refuse:
             raise RefusedError(self.refuse)
-        self.steered.append((regression_id, action, actor))
+        self.steered.append((regression_id, action, actor, budget_s))
 
 
 @pytest.fixture

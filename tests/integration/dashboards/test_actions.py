@@ -138,8 +138,11 @@ def test_a_running_search_can_be_paused_and_a_finished_one_repeated(signed_in, b
     for regression, action in ((built.moe, "pause"), (built.gemm, "rerun")):
         html = signed_in.get(f"/regressions/{regression.id}").text
         assert f'name="action" value="{action}"' in html
-        signed_in.post(f"/regressions/{regression.id}/bisection", data={"csrf": token_in(html), "action": action})
-    assert doors.steered == [(built.moe.id, "pause", "ada"), (built.gemm.id, "rerun", "ada")]
+        signed_in.post(
+            f"/regressions/{regression.id}/bisection",
+            data={"csrf": token_in(html), "action": action, "budget_s": "300"},
+        )
+    assert doors.steered == [(built.moe.id, "pause", "ada", None), (built.gemm.id, "rerun", "ada", 300.0)]
 
 
 def test_signing_out_ends_the_session(signed_in):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -37,7 +38,7 @@ def test_every_write_route_refuses_a_request_without_a_token(service):
     routes = write_routes(service)
     assert len(routes) >= 8
     for route in routes:
-        path = route.replace("<int:run_id>", "1").replace("<int:regression_id>", "1")
+        path = re.sub(r"<int:\w+>", "1", route)
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic YTpi"}):
             answer = service.http.post(path, json={}, headers=headers)
             refused = {400} if path.startswith("/webhooks/") else {401, 403}  # a webhook is signed, not tokened
