@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from dashboards.figures import SampleSide
 from service.domain.severity import rate
+from service.store.bisections import commit_ids
 from service.store.impact import reach_of
 from service.store.pages import evidence as rows
 from service.store.pages import regressions as regression_rows
@@ -99,7 +100,7 @@ def gather(session: Session, regression_id: int) -> Evidence | None:
     leading_ids = {search.row.series_id for search in searches}
     lead = next((one for one in touched if one.series_id in leading_ids), touched[0] if touched else None)
     commits = _commits(session, row)
-    before, after = _sides(session, row, lead, commits)
+    before, after = _sides(session, row, lead, commits=commits, searches=searches)
     reach = reach_of(session, regression_id=regression_id, repository_id=row.repository_id)
     return Evidence(
         row=row,
@@ -132,9 +133,18 @@ def _commits(session: Session, row: RegressionRow) -> tuple[RangeCommit, ...]:
 
 
 def _sides(
-    session: Session, row: RegressionRow, lead: TouchedSeries | None, commits: Sequence[RangeCommit]
+    session: Session,
+    row: RegressionRow,
+    lead: TouchedSeries | None,
+    *,
+    commits: Sequence[RangeCommit],
+    searches: Sequence[Search],
 ) -> tuple[tuple[SideRow, ...], tuple[SideRow, ...]]:
-    """Raw samples of both sides: culprit and its parent where both were measured, else the ends of the change point."""
+    """Raw samples of both sides: of the culprit and its parent where both were measured, else of the wider ends.
+
+    A culprit may never have been measured itself: a neighbour with the same suite stood for it. The ends of the search
+    always were, interleaved, by the run that confirmed the change.
+    """
     if lead is None:
         return (), ()
     index = next((i for i, commit in enumerate(commits) if commit.sha == row.culprit_sha), 0)
@@ -144,10 +154,16 @@ def _sides(
         after = rows.side(session, series_id=lead.series_id, commit_id=culprit.commit_id)
         if before and after:
             return _interleaved(before, after)
-    return _interleaved(
-        rows.side(session, series_id=lead.series_id, commit_id=lead.previous_commit_id),
-        rows.side(session, series_id=lead.series_id, commit_id=lead.commit_id),
-    )
+    before = rows.side(session, series_id=lead.series_id, commit_id=lead.previous_commit_id)
+    after = rows.side(session, series_id=lead.series_id, commit_id=lead.commit_id)
+    if searches and not (before and after):
+        shas = searches[0].row.commit_shas
+        ends = commit_ids(session, repository_id=row.repository_id, shas=[shas[0], shas[-1]])
+        before, after = (
+            rows.side(session, series_id=lead.series_id, commit_id=ends[sha]) if sha in ends else ()
+            for sha in (shas[0], shas[-1])
+        )
+    return _interleaved(before, after)
 
 
 def _interleaved(
