@@ -11,15 +11,13 @@ from celery import Celery
 
 from service.store import repositories, runs
 from service.usecases import alert, dispatch, intake, life, nightly, trace
-from service.usecases.aftermath import Aftermath
 from service.usecases.policy import DetectionPolicy
 from service.usecases.ports import MirrorError
-from service.wiring import Services, senders
+from service.wiring import DELIVER_TASK, Services, follow_up, senders
 
 UNHANDLED_AFTER_S = 15.0  # by then the web process has finished with a delivery, or is dead
 UNANALYSED_AFTER_S = 20.0
 UNHEARD_AFTER_S = 10.0
-DELIVER_TASK = "service.deliver_outbox"
 
 log = structlog.get_logger(__name__)
 
@@ -72,14 +70,6 @@ def after_report(parts: Services, *, run_id: int) -> None:
         log.warning("trace_failed", error=str(error))
     follow_up(parts, aftermath)
     log.info("run_analysed", ordered=[ordered for _, ordered in aftermath.runs], deliver=aftermath.deliver)
-
-
-def follow_up(parts: Services, aftermath: Aftermath) -> None:
-    """Do what use cases asked for, now that their transaction is committed."""
-    for pool, run_id in aftermath.runs:
-        parts.bell.ring(pool, run_id)
-    if aftermath.deliver:
-        parts.bell.later(DELIVER_TASK, {})
 
 
 def expire_leases(parts: Services) -> None:

@@ -20,10 +20,13 @@ from service.domain.message import Sender
 from service.domain.states import ChannelKind
 from service.settings import Settings
 from service.store.engine import make_engine, make_sessions
+from service.usecases.aftermath import Aftermath
 from service.usecases.ports import Bell, Mirrors
 
 if TYPE_CHECKING:
     from celery import Celery
+
+DELIVER_TASK = "service.deliver_outbox"
 
 
 class ConfigurationError(Exception):
@@ -70,6 +73,14 @@ def require(value: str | None, name: str) -> str:
 def utc_now() -> datetime:
     """The present moment."""
     return datetime.now(UTC)
+
+
+def follow_up(parts: Services, aftermath: Aftermath) -> None:
+    """Ring and deliver what a use case asked for, now that its transaction is committed."""
+    for pool, run_id in aftermath.runs:
+        parts.bell.ring(pool, run_id)
+    if aftermath.deliver:
+        parts.bell.later(DELIVER_TASK, {})
 
 
 def senders(settings: Settings) -> Mapping[ChannelKind, Sender]:

@@ -19,10 +19,9 @@ from service.usecases import alert
 from service.usecases.aftermath import Aftermath
 from service.usecases.triage import Decision, decide
 from service.web import auth
-from service.wiring import Services, senders
+from service.wiring import DELIVER_TASK, Services, follow_up, senders
 
 COOKIE_LABEL = b"kernelwatch session cookie"
-DELIVER_TASK = "service.deliver_outbox"
 
 
 def dashboard(parts: Services) -> Blueprint:
@@ -42,8 +41,7 @@ def dashboard(parts: Services) -> Blueprint:
         )
         with parts.sessions.begin() as session:
             result = decide(session, ids=request.regression_ids, decision=decision, now=parts.clock())
-        for pool, run_id in result.aftermath.runs:
-            parts.bell.ring(pool, run_id)
+        follow_up(parts, result.aftermath)
         parts.bell.later(DELIVER_TASK, {})
         return TriageOutcome(moved=len(result.moved), refused=result.refused)
 
@@ -62,8 +60,7 @@ def dashboard(parts: Services) -> Blueprint:
                 )
         except SteeringRefusedError as error:
             raise RefusedError(str(error)) from error
-        for pool, run_id in aftermath.runs:
-            parts.bell.ring(pool, run_id)
+        follow_up(parts, aftermath)
 
     return create_blueprint(
         Pages(parts.engine),

@@ -9,15 +9,13 @@ from flask import Blueprint, Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 from service.domain.states import RegressionState
-from service.usecases.aftermath import Aftermath
 from service.usecases.policy import DetectionPolicy
 from service.usecases.triage import Decision, decide
 from service.web import auth
 from service.web.errors import ProblemError
 from service.web.parts import as_json, parse, services
-from service.wiring import Services
+from service.wiring import Services, follow_up
 
-DELIVER_TASK = "service.deliver_outbox"
 MAX_BULK = 1_000
 
 blueprint = Blueprint("write_api", __name__, url_prefix="/api/v1")
@@ -72,7 +70,7 @@ def triage() -> Response:
             result = decide(session, ids=wanted.ids, decision=decision, now=now)
         except ValueError as error:
             raise ProblemError(422, "Unprocessable Content", f"{error}.") from error
-    _follow_up(parts, result.aftermath)
+    follow_up(parts, result.aftermath)
     refused = {str(regression_id): why for regression_id, why in result.refused.items()}
     return as_json({"moved": list(result.moved), "refused": refused})
 
@@ -97,7 +95,7 @@ def steer_bisection(regression_id: int) -> Response:
             )
         except SteeringRefusedError as error:
             raise ProblemError(409, "Conflict", f"{error}.") from error
-    _follow_up(parts, aftermath)
+    follow_up(parts, aftermath)
     return as_json({"regression": regression_id, "action": wanted.action})
 
 
@@ -121,18 +119,10 @@ def retract_run(run_id: int) -> Response:
             now=now,
             policy=DetectionPolicy(min_effect=parts.settings.min_effect),
         )
-    _follow_up(parts, aftermath)
+    follow_up(parts, aftermath)
     return as_json({"run": run_id, "retracted": True})
 
 
 def _parts_and_now() -> tuple[Services, datetime]:
     parts = services()
     return parts, parts.clock()
-
-
-def _follow_up(parts: Services, aftermath: Aftermath) -> None:
-    """Ring and deliver, now that the transaction is committed."""
-    for pool, run_id in aftermath.runs:
-        parts.bell.ring(pool, run_id)
-    if aftermath.deliver:
-        parts.bell.later(DELIVER_TASK, {})
