@@ -84,6 +84,7 @@ def test_it_reads_nobodys_secrets(child, tmp_path):
 
 def test_a_pid_is_what_the_runner_sees(child):
     started = child()
+    ask(started, "1")  # until its command has begun, a process shows no command line
     assert "-c" in Path(f"/proc/{started.pid}/cmdline").read_text()
     os.sched_setaffinity(started.pid, {min(os.sched_getaffinity(0))})
 
