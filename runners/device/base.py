@@ -56,3 +56,9 @@ class Device(Protocol):
 
     def judge(self, before: Conditions, after: Conditions, reply: dict[str, Any]) -> tuple[Flag, ...]:
         """The flags of a block from what changed while it ran and what the child said of it."""
+
+    def look_around(self) -> Conditions:
+        """Read what the whole machine is doing, at the start and at the end of a session."""
+
+    def judge_session(self, before: Conditions, after: Conditions) -> tuple[Flag, ...]:
+        """The flags that every figure of a session earns from what others did meanwhile."""

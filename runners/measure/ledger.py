@@ -119,6 +119,11 @@ class Ledger:
         for entry in self.measurable():
             entry.fail("too_noisy", reason)
 
+    def flag(self, flags: Sequence[Flag]) -> None:
+        """Every workload that carries a figure earned these flags."""
+        for entry in self.measurable():
+            entry.flags.update(flags)
+
     def drop_blocks_of(self, process: int) -> None:
         """Forget a replicate that did not end well, so that it can be repeated."""
         for by_key in self.entries.values():

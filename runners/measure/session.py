@@ -89,13 +89,14 @@ def measure_commits(
         stopping=stopping or HalfWidthStopping(params, reference_s),
     )
     with device.taken():
-        before = device.environment(reference_s)
+        before, around = device.environment(reference_s), device.look_around()
         started_s = clock()
         try:
             processes = session.run()
         finally:
             crew.close()
         device_s = clock() - started_s
+        crew.ledger.flag(device.judge_session(around, device.look_around()))
         after = device.environment(reference_s)
     if before.comparable_key != after.comparable_key:
         crew.ledger.spoil("the environment changed while it was measured: its key is another than at the start")

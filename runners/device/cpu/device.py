@@ -21,6 +21,7 @@ from service.contract import EnvironmentReport
 
 FIFO_PRIORITY = 50
 STEAL_SHARE_MAX = 0.01
+FOREIGN_CORES_MAX = 0.10  # more than this share of one core, used by others on any core, heats the shared cache and bus
 WARM_UP = WarmUp(block_s=0.002, tolerance=0.03, limit_s=0.05)
 TIMING_METHOD = "perf_counter+thread_time"
 CACHE_POLICY = "warm"
@@ -109,9 +110,23 @@ class CpuDevice:
         return () if pinned else (Flag.CLOCK_NOT_HELD,)
 
     def look(self, pid: int) -> Conditions:
-        """Run-queue waits of the child, steal on its core, quota throttling and CPU pressure."""
+        """Run-queue waits of the child, steal on its core and quota throttling."""
         readings = pressure.process_readings(pid) | pressure.steal_reading(self._cpu)
-        return Conditions(time.monotonic(), readings | pressure.throttle_reading() | pressure.pressure_reading())
+        return Conditions(time.monotonic(), readings | pressure.throttle_reading())
+
+    def look_around(self) -> Conditions:
+        """What everybody and what this process's tree has computed so far, and CPU pressure."""
+        return Conditions(time.monotonic(), pressure.machine_readings() | pressure.pressure_reading())
+
+    def judge_session(self, before: Conditions, after: Conditions) -> tuple[Flag, ...]:
+        """`contended` when others kept the machine busy, even on another core: memory and the last cache are shared.
+
+        Where /proc/stat cannot be read, pressure stalls stand in: they also count our own children's queueing.
+        """
+        span_s = max(after.taken_s - before.taken_s, 1e-9)
+        grew = {name: after.readings[name] - seconds for name, seconds in before.readings.items()}
+        others_s = grew["busy_s"] - grew["own_s"] if "busy_s" in grew else grew.get("pressure_s", 0.0)
+        return (Flag.CONTENDED,) if others_s / span_s > FOREIGN_CORES_MAX else ()
 
     def judge(self, before: Conditions, after: Conditions, reply: dict[str, Any]) -> tuple[Flag, ...]:
         """`contended` when anybody else had the core while the block ran."""

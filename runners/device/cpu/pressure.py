@@ -1,4 +1,4 @@
-"""Who else wants this CPU: run-queue waits of one process, steal, cgroup throttling and pressure stalls.
+"""Who else wants this CPU: run-queue waits of one process, steal, cgroup throttling, pressure stalls, others' work.
 
 Every source may be absent (other kernels, cgroup v1 or v2, containers): absent readings are left out, never zero.
 """
@@ -30,6 +30,23 @@ def steal_reading(cpu: int, procfs: Path = Path("/proc")) -> dict[str, float]:
         name, *fields = line.split()
         if name == f"cpu{cpu}" and len(fields) >= 8:
             return {"steal_s": int(fields[7]) * _TICK_S}
+    return {}
+
+
+def machine_readings(procfs: Path = Path("/proc")) -> dict[str, float]:
+    """CPU seconds of everybody on all cores (/proc/stat: user, nice, system, irq, softirq) and of this process's tree.
+
+    Of the tree, children count once they have been waited for.
+    """
+    own = os.times()
+    for line in _read(procfs / "stat").splitlines():
+        name, *fields = line.split()
+        if name == "cpu" and len(fields) >= 7:
+            user, nice, system, _idle, _iowait, irq, softirq = (int(f) for f in fields[:7])
+            return {
+                "busy_s": (user + nice + system + irq + softirq) * _TICK_S,
+                "own_s": own.user + own.system + own.children_user + own.children_system,
+            }
     return {}
 
 

@@ -141,6 +141,15 @@ class CudaDevice:
             flags.add(Flag.WARM_THOUGH_COLD)
         return tuple(sorted(flags))
 
+    def look_around(self) -> Conditions:
+        """Nothing: each block already asks the board who else is on it."""
+        return Conditions(0.0, {})
+
+    def judge_session(self, before: Conditions, after: Conditions) -> tuple[Flag, ...]:
+        """Nothing beyond what each block has earned."""
+        del before, after
+        return ()
+
     def _lock_clock(self) -> None:
         if self._wanted_mhz is None:
             return

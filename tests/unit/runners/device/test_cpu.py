@@ -40,6 +40,30 @@ def test_time_off_the_cpu_is_contended_even_where_the_system_says_nothing(device
     assert device.judge(conditions(), conditions(0.1), reply(0.02, 0.015)) == (Flag.CONTENDED,)
 
 
+@pytest.mark.parametrize(
+    ("after", "flags"),
+    [
+        ({"busy_s": 12.0, "own_s": 1.9}, ()),  # 0.1 s of others in 2 s
+        ({"busy_s": 12.8, "own_s": 1.9}, (Flag.CONTENDED,)),
+        ({"pressure_s": 0.1}, ()),
+        ({"pressure_s": 0.9}, (Flag.CONTENDED,)),
+        ({}, ()),
+    ],
+    ids=str,
+)
+def test_others_on_any_core_make_the_whole_session_contended(device, after, flags):
+    start = {"busy_s": 10.0, "own_s": 0.0, "pressure_s": 0.0}
+    before = conditions(0.0, **{name: start[name] for name in after})
+    assert device.judge_session(before, conditions(2.0, **after)) == flags
+
+
+def test_everybodys_work_is_counted_without_idling_and_steal(tmp_path):
+    (tmp_path / "stat").write_text("cpu 1 20 300 4000 50000 6 7 900 5 5\ncpu0 9 9 9 9 9 9 9 9 9 9\n")
+    found = pressure.machine_readings(tmp_path)
+    assert found["busy_s"] == pytest.approx(334 / os.sysconf("SC_CLK_TCK"))
+    assert found["own_s"] == pytest.approx(sum(os.times()[:4]), abs=5)
+
+
 def test_the_session_gives_the_affinity_back(device):
     before = os.sched_getaffinity(0)
     with device.taken():
@@ -97,6 +121,7 @@ def test_absent_sources_are_left_out_not_zero(tmp_path):
     assert pressure.steal_reading(0, tmp_path) == {}
     assert pressure.throttle_reading(tmp_path, tmp_path) == {}
     assert pressure.pressure_reading(tmp_path) == {}
+    assert pressure.machine_readings(tmp_path) == {}
 
 
 def test_readings_of_this_process_grow(tmp_path):

@@ -229,3 +229,9 @@ def test_every_process_and_commit_times_the_same_inputs_and_unknown_ones_are_che
     fresh = [m["seed"] for _, _, m in machine.asked if m["op"] == "recheck"]
     assert len(set(fresh)) == 2
     assert 7 not in fresh
+
+
+def test_what_others_did_meanwhile_flags_every_figure_of_the_session():
+    machine = Machine(workloads=("one[n=1]", "two[n=1]"))
+    found = measure(machine, device=QuietDevice(seen_around=(Flag.CONTENDED,)))
+    assert [m.flags for m in found.measurements] == [(Flag.CONTENDED,)] * 2
