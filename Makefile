@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --qui
 TIED = exec $(BIN)/python -I -S service/local/guard.py $$PPID 15 -1 -1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo up doctor test lint types bench bench-detect bench-bisect bench-noise bench-faults clean
+.PHONY: help venv demo up doctor test lint types bench bench-detect bench-bisect bench-noise bench-edits bench-faults clean
 
 help:  ## Show what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ bench-bisect: venv  ## Bisection on simulated histories: cost and right answers
 
 bench-noise: venv  ## Measure the measurement: A/A alarms and planted slowdowns on this machine
 	@$(BIN)/python benchmarks/noise.py
+
+bench-edits: venv  ## One-line edits of the GEMM, seen by `kernelwatch compare`
+	@$(BIN)/python benchmarks/edits.py
 
 bench-faults: venv  ## Kill bisection and delivery at random moments: same verdicts, each message once
 	@$(BIN)/python benchmarks/faults.py

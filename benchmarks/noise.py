@@ -2,10 +2,11 @@
 
     python benchmarks/noise.py --rounds 6
 
-Regimes: `neighbour` (plain scheduling, a process that burns a random core in bursts) and, where this user may set it,
-`fifo` (the measured core is ours). Every tool gets the same seconds of kernel time; tools, kernels and slowdowns come
-in random order within a round, so that all see the same spells of noise. pytest-benchmark and pyperf are installed
-into a private folder when they are missing; without network their rows say so.
+Regimes: `quiet` (plain scheduling, whatever the machine does by itself), `neighbour` (plain scheduling, a process that
+burns a random core in bursts) and, where this user may set it, `fifo` (the measured core is ours). Every tool gets the
+same seconds of kernel time; tools, kernels and slowdowns come in random order within a round, so that all see the same
+spells of noise. A round of one regime takes about two minutes. pytest-benchmark and pyperf are installed into a private
+folder when they are missing; without network their rows say so.
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ def main() -> None:
     """Play every regime that this user may have and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--regimes", default="neighbour,fifo")
+    parser.add_argument("--regimes", default="quiet,neighbour,fifo")
     parser.add_argument("--no-peers", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
