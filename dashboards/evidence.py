@@ -10,15 +10,14 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from dashboards.figures import SampleSide
+from dashboards.measured import Control, Measured, controls_of, measured_commits, proving_runs
 from service.domain.severity import rate
-from service.store.bisections import commit_ids
+from service.store.bisections import Cost, commit_ids, cost_of
 from service.store.impact import reach_of
 from service.store.pages import evidence as rows
 from service.store.pages import regressions as regression_rows
-from service.store.pages import series as series_rows
-from service.store.pages.evidence import BisectionRow, ControlRow, ProbeRow, RangeCommit, SideRow
+from service.store.pages.evidence import BisectionRow, ProbeRow, RangeCommit, SideRow
 from service.store.pages.regressions import AuditRow, NotificationRow, RegressionRow, TouchedSeries
-from service.store.pages.series import SeriesHead
 
 MAX_SAMPLES = 4_000
 
@@ -33,17 +32,6 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
-    """A vendor-library series beside the regression: `effect` is relative, None where a side was not measured."""
-
-    series_id: int
-    workload: str
-    effect: float | None
-    runs_before: int
-    runs_after: int
-
-
-@dataclass(frozen=True, slots=True)
 class Search:
     """A bisection with its batches, and its last belief over `commit_shas` (index 0: no commit of the range)."""
 
@@ -51,6 +39,11 @@ class Search:
     probes: tuple[ProbeRow, ...]
     belief: tuple[float, ...]
     culprits: tuple[str, ...]
+
+    @property
+    def belief_by_sha(self) -> dict[str, float]:
+        """The last belief in each candidate."""
+        return dict(zip(self.row.commit_shas[1:], self.belief[1:], strict=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +55,16 @@ class Evidence:
     steps: tuple[str, ...]  # what it does to the steps of known models
     touched: tuple[TouchedSeries, ...]
     lead: TouchedSeries | None
+    headline: TouchedSeries | None  # whose effect is the regression's: its levels stand beside it
     before: tuple[SideRow, ...]
     after: tuple[SideRow, ...]
-    commits: tuple[RangeCommit, ...]
+    commits: tuple[RangeCommit, ...]  # the range that was searched, good end first; the regression's own without
+    measured: Mapping[str, tuple[Measured, ...]]  # by sha
     controls: tuple[Control, ...]
     searches: tuple[Search, ...]
     notifications: tuple[NotificationRow, ...]
     audit: tuple[AuditRow, ...]
-    confirming_s: float
-
-    @property
-    def searching_s(self) -> float:
-        """Device-seconds of all searches."""
-        return sum(search.row.spent_s for search in self.searches)
-
-    @property
-    def cost_s(self) -> float:
-        """Device-seconds spent to confirm and to search."""
-        return self.confirming_s + self.searching_s
+    cost: Cost
 
     @property
     def reproduce(self) -> str:
@@ -99,37 +84,63 @@ def gather(session: Session, regression_id: int) -> Evidence | None:
     searches = _searches(session, regression_id)
     leading_ids = {search.row.series_id for search in searches}
     lead = next((one for one in touched if one.series_id in leading_ids), touched[0] if touched else None)
-    commits = _commits(session, row)
+    commits = _commits(session, row, searches)
     before, after = _sides(session, row, lead, commits=commits, searches=searches)
     reach = reach_of(session, regression_id=regression_id, repository_id=row.repository_id)
+    probes = [probe for search in searches for probe in search.probes]
+    series_id = searches[0].row.series_id if searches else lead.series_id if lead else 0
     return Evidence(
         row=row,
         severity_reason=rate(row.effect, reach).reason,
         steps=tuple(str(step) for step in reach.steps),
         touched=touched,
         lead=lead,
+        headline=next((one for one in touched if one.effect == row.effect), lead),
         before=before,
         after=after,
         commits=commits,
-        controls=_controls(session, lead, before, after),
+        measured=measured_commits(session, series_id=series_id, probes=probes, commits=commits),
+        controls=_controls(session, row, lead, searches),
         searches=searches,
         notifications=regression_rows.notifications(session, regression_id=regression_id),
         audit=regression_rows.audit_of(
             session, [("regression", regression_id), *(("bisection", search.row.bisection_id) for search in searches)]
         ),
-        confirming_s=rows.confirming_cost_s(session, commit_id=lead.commit_id) if lead else 0.0,
+        cost=cost_of(session, regression_id=regression_id),
     )
 
 
-def _commits(session: Session, row: RegressionRow) -> tuple[RangeCommit, ...]:
+def _commits(session: Session, row: RegressionRow, searches: Sequence[Search]) -> tuple[RangeCommit, ...]:
+    """The range that was searched last: attribution narrows the regression, not what was looked at."""
     if row.good_position is None or row.bad_position is None:
         return ()
-    return rows.range_commits(
-        session,
-        repository_id=row.repository_id,
-        good_position=row.good_position,
-        bad_position=row.bad_position,
-    )
+    ends = [row.good_position, row.bad_position]
+    if searches:
+        shas = searches[0].row.commit_shas
+        ends += rows.positions_of(session, repository_id=row.repository_id, shas=[shas[0], shas[-1]])
+    return rows.range_commits(session, repository_id=row.repository_id, good_position=min(ends), bad_position=max(ends))
+
+
+def _ends(
+    session: Session, row: RegressionRow, lead: TouchedSeries, searches: Sequence[Search]
+) -> tuple[int | None, int | None]:
+    """The commits between which the change was proved, by id: attribution moves a step, the ends of a search stay."""
+    if not searches:
+        return lead.previous_commit_id, lead.commit_id
+    shas = searches[0].row.commit_shas
+    ids = commit_ids(session, repository_id=row.repository_id, shas=[shas[0], shas[-1]])
+    return ids.get(shas[0]), ids.get(shas[-1])
+
+
+def _controls(
+    session: Session, row: RegressionRow, lead: TouchedSeries | None, searches: Sequence[Search]
+) -> tuple[Control, ...]:
+    """The vendor library at both ends of the range, where the run that proved the change measured it too."""
+    good_id, bad_id = _ends(session, row, lead, searches) if lead else (None, None)
+    if lead is None or good_id is None or bad_id is None:
+        return ()
+    run_ids = proving_runs(lead, searches[0].probes if searches else ())
+    return controls_of(session, lead, run_ids=run_ids, good_id=good_id, bad_id=bad_id)
 
 
 def _sides(
@@ -157,11 +168,9 @@ def _sides(
     before = rows.side(session, series_id=lead.series_id, commit_id=lead.previous_commit_id)
     after = rows.side(session, series_id=lead.series_id, commit_id=lead.commit_id)
     if searches and not (before and after):
-        shas = searches[0].row.commit_shas
-        ends = commit_ids(session, repository_id=row.repository_id, shas=[shas[0], shas[-1]])
         before, after = (
-            rows.side(session, series_id=lead.series_id, commit_id=ends[sha]) if sha in ends else ()
-            for sha in (shas[0], shas[-1])
+            rows.side(session, series_id=lead.series_id, commit_id=commit_id) if commit_id is not None else ()
+            for commit_id in _ends(session, row, lead, searches)
         )
     return _interleaved(before, after)
 
@@ -174,38 +183,6 @@ def _interleaved(
     if not both:
         return before, after
     return tuple(side for side in before if side.run_id in both), tuple(side for side in after if side.run_id in both)
-
-
-def _controls(
-    session: Session, lead: TouchedSeries | None, before: Sequence[SideRow], after: Sequence[SideRow]
-) -> tuple[Control, ...]:
-    if lead is None or not before or not after:
-        return ()
-    head = series_rows.series_head(session, lead.series_id)
-    beside: dict[int, SeriesHead] = (
-        {control.series_id: control for control in series_rows.controls_beside(session, head)} if head else {}
-    )
-    if not beside:
-        return ()
-    measured = rows.control_sides(
-        session, series_ids=beside, good_commit_id=before[0].commit_id, bad_commit_id=after[0].commit_id
-    )
-    return tuple(
-        Control(
-            series_id=one.series_id,
-            workload=beside[one.series_id].workload,
-            effect=_ratio(one),
-            runs_before=one.runs_before,
-            runs_after=one.runs_after,
-        )
-        for one in measured
-    )
-
-
-def _ratio(control: ControlRow) -> float | None:
-    if not control.before_s or control.after_s is None:
-        return None
-    return control.after_s / control.before_s - 1
 
 
 def _searches(session: Session, regression_id: int) -> tuple[Search, ...]:

@@ -90,7 +90,12 @@ def as_json(found: Evidence) -> dict[str, Any]:
         ],
         "notifications": [_plain(one) for one in found.notifications],
         "audit": [_plain(one) for one in found.audit],
-        "cost_device_s": {"confirming": found.confirming_s, "searching": found.searching_s, "total": found.cost_s},
+        "measured": {sha: [_plain(one) for one in every] for sha, every in found.measured.items()},
+        "cost_device_s": {
+            "confirming": found.cost.confirming_s,
+            "searching": found.cost.searching_s,
+            "total": found.cost.total_s,
+        },
         "reproduce": found.reproduce,
     }
 

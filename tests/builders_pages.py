@@ -284,9 +284,8 @@ def _named_regression(session: Session, built: History, rng: Random) -> t.Regres
                      culprit_commit_id=built.commits[at].id, attributed_at=NOW - timedelta(hours=4))  # fmt: skip
     session.add(row)
     session.flush()
-    session.add_all(
-        change_point(built, row, index, good=at - 1, bad=at, effect=STEP - 0.004 * index) for index in range(4)
-    )
+    steps = [change_point(built, row, index, good=at - 1, bad=at, effect=STEP - 0.004 * index) for index in range(4)]
+    session.add_all(steps)
     shas = [built.commits[position].sha for position in range(25, 30)]
     beliefs = (("ends", [25, 29], [0.02, 0.21, 0.3, 0.25, 0.22]), ("search", [25, 27, 29], [0.004, 0.03, 0.93, 0.02, 0.016]),
                ("sandwich", [26, 27], [0.001, 0.004, 0.991, 0.003, 0.001]))  # fmt: skip
@@ -300,7 +299,10 @@ def _named_regression(session: Session, built: History, rng: Random) -> t.Regres
     session.add(search)
     session.flush()
     for seq, (phase, positions, belief) in enumerate(beliefs):
-        run = _probe_run(session, built, positions, rng, reason="bisection", priority=seq + 1, device_s=28.1)
+        reason = "bisection" if seq else "confirm"
+        run = _probe_run(session, built, positions, rng, reason=reason, priority=seq + 1, device_s=28.1)
+        for step in steps if not seq else ():
+            step.confirmed_run_id, step.confirmed_pairs = run.id, 8
         places = [position - 25 for position in positions]
         session.add(
             t.BisectionProbe(bisection_id=search.id, seq=seq, run_id=run.id, position=places[-1], partners=places[:-1],

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import func, select, tuple_
+from sqlalchemy.orm import Session, aliased
 
+from service.contract import RunReason
 from service.domain.states import BisectionState
-from service.store.tables import Bisection, BisectionProbe, GitCommit, Run
+from service.store.tables import Bisection, BisectionProbe, ChangePoint, GitCommit, Regression, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +94,58 @@ def commit_ids(session: Session, *, repository_id: int, shas: Sequence[str]) -> 
         select(GitCommit.sha, GitCommit.id).where(GitCommit.repository_id == repository_id, GitCommit.sha.in_(shas))
     )
     return dict(rows.all())
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Device-seconds that a regression took: to confirm it, and to search its range. No run counts twice."""
+
+    confirming_s: float
+    searching_s: float
+
+    @property
+    def total_s(self) -> float:
+        """Both together."""
+        return self.confirming_s + self.searching_s
+
+
+def cost_of(session: Session, *, regression_id: int) -> Cost:
+    """Add up the runs behind a regression, each once, under the reason that it was ordered for.
+
+    A search takes the run that confirmed the change as its first batch, and a search that is repeated takes all batches
+    of the one before. Every attempt to confirm counts: the runs that held both ends of a searched range or of a step.
+    """
+    search = select(Bisection.id).where(Bisection.regression_id == regression_id)
+    probed = select(BisectionProbe.run_id).where(BisectionProbe.bisection_id.in_(search))
+    proved = select(ChangePoint.confirmed_run_id).where(ChangePoint.regression_id == regression_id)
+    attempts = (
+        select(Run.id)
+        .join(GitCommit, GitCommit.id == Run.commit_id)
+        .where(
+            Run.repository_id.in_(select(Regression.repository_id).where(Regression.id == regression_id)),
+            Run.reason == RunReason.CONFIRM,
+            tuple_(Run.partner_shas[1], GitCommit.sha).in_(_ends_of(session, regression_id=regression_id)),
+        )
+    )
+    rows = session.execute(
+        select(Run.reason, func.coalesce(func.sum(Run.device_s), 0.0))
+        .where(Run.id.in_(probed) | Run.id.in_(proved) | Run.id.in_(attempts))
+        .group_by(Run.reason)
+    )
+    spent = {str(reason): device_s or 0.0 for reason, device_s in rows}
+    confirming_s = spent.pop(RunReason.CONFIRM, 0.0)
+    return Cost(confirming_s=confirming_s, searching_s=sum(spent.values()))
+
+
+def _ends_of(session: Session, *, regression_id: int) -> list[tuple[str, str]]:
+    """Return the ends, as shas, of every range that was searched and of every step that stands."""
+    searched = session.scalars(select(Bisection.commit_shas).where(Bisection.regression_id == regression_id))
+    good, bad = aliased(GitCommit), aliased(GitCommit)
+    steps = session.execute(
+        select(good.sha, bad.sha)
+        .select_from(ChangePoint)
+        .join(good, good.id == ChangePoint.previous_commit_id)
+        .join(bad, bad.id == ChangePoint.commit_id)
+        .where(ChangePoint.regression_id == regression_id, ChangePoint.withdrawn_at.is_(None))
+    )
+    return [*((shas[0], shas[-1]) for shas in searched), *((before, after) for before, after in steps)]

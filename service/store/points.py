@@ -213,10 +213,13 @@ def _processes() -> ScalarSelect[int]:
     return select(func.count(func.distinct(blocks.c.process))).correlate(Measurement).scalar_subquery()
 
 
-def raw_measurements(session: Session, *, run_ids: Collection[int]) -> list[RawMeasurement]:
-    """Read the raw blocks of whole runs, in order of run, series and commit."""
+def raw_measurements(
+    session: Session, *, run_ids: Collection[int], series_ids: Collection[int] | None = None
+) -> list[RawMeasurement]:
+    """Read the raw blocks of whole runs, or of some series in them, in order of run, series and commit."""
     if not run_ids:
         return []
+    wanted = [] if series_ids is None else [Measurement.series_id.in_(series_ids)]
     rows = session.execute(
         select(Measurement, Benchmark.control, Workload.key, Run, Series.comparable_key)
         .options(*(undefer(column) for column in BLOCK_COLUMNS))
@@ -224,7 +227,7 @@ def raw_measurements(session: Session, *, run_ids: Collection[int]) -> list[RawM
         .join(Series, Series.id == Measurement.series_id)
         .join(Workload, Workload.id == Series.workload_id)
         .join(Benchmark, Benchmark.id == Workload.benchmark_id)
-        .where(Measurement.run_id.in_(run_ids), Run.retracted_at.is_(None))
+        .where(Measurement.run_id.in_(run_ids), Run.retracted_at.is_(None), *wanted)
         .order_by(Measurement.run_id, Measurement.series_id, Measurement.commit_id)
     )
     return [

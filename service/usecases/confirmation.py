@@ -46,8 +46,10 @@ def order_confirmation(
     one is under way it serves all series.
     """
     keys = {item.workload_key for item in series}
-    controls = regressions.control_keys(
-        session, repository_id=repository_id, problems={item.problem for item in series}
+    shapes = {_shape(key) for key in keys}
+    controls = sorted(
+        regressions.control_keys(session, repository_id=repository_id, problems={item.problem for item in series}),
+        key=lambda key: (_shape(key) not in shapes, key),
     )
     good = session.get_one(GitCommit, good_id)
     bad = session.get_one(GitCommit, bad_id)
@@ -69,6 +71,11 @@ def order_confirmation(
     return Aftermath(runs=[(pool, ordered.id)])
 
 
+def _shape(workload_key: str) -> str:
+    """The axes of a workload key: a control on the suspected axes says the most."""
+    return workload_key.partition("[")[2]
+
+
 def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPolicy) -> Aftermath:
     """Confirm, take back or re-order the change points that this interleaved run was about."""
     good = session.scalars(select(GitCommit).filter_by(repository_id=run.repository_id, sha=run.partner_shas[0])).one()
@@ -78,6 +85,7 @@ def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPol
     raw = points.raw_measurements(session, run_ids=[run.id])
     effects = paired_effects(raw, base_id=good.id, head_id=run.commit_id, confidence=policy.confidence)
     key_of = {measurement.series_id: measurement.workload_key for measurement in raw}
+    base_s = {measurement.series_id: measurement.value_s for measurement in raw if measurement.commit_id == good.id}
     control_ids = {measurement.series_id for measurement in raw if measurement.control}
     controls = [effect for series_id, effect in effects.items() if series_id in control_ids]
     confirmed: list[ChangePoint] = []
@@ -88,7 +96,7 @@ def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPol
         floor = policy.of(key_of.get(change.series_id, "")).min_effect
         word = rule(change.effect, effect, controls=controls, floor=floor)
         if word.ruling is Ruling.CONFIRMED and effect is not None:
-            _take_over(session, change, effect, run=run, now=now)
+            _take_over(session, change, effect, base_s=base_s.get(change.series_id), run=run, now=now)
             confirmed.append(change)
         elif word.ruling is Ruling.UNSURE:
             unsure.append(change)
@@ -105,9 +113,14 @@ def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPol
     return aftermath
 
 
-def _take_over(session: Session, change: ChangePoint, effect: PairedEffect, *, run: Run, now: datetime) -> None:
-    """The paired effect replaces the suspicion's: it was measured on one machine at one time."""
+def _take_over(
+    session: Session, change: ChangePoint, effect: PairedEffect, *, base_s: float | None, run: Run, now: datetime
+) -> None:
+    """The paired effect and its levels replace the suspicion's: they were measured on one machine at one time."""
     change.effect, change.effect_low, change.effect_high = effect.effect, effect.low, effect.high
+    if base_s is not None:
+        change.before_s, change.after_s = base_s, base_s * (1 + effect.effect)
+    change.confirmed_run_id, change.confirmed_pairs = run.id, effect.pairs
     change.z, change.p_value = effect.z, effect.p_value
     change.confirmed_at, change.restarts_baseline = now, False
     cost = points.confirmation_cost(session, run=run)

@@ -98,3 +98,33 @@ def blocks_on(measurement: RawMeasurement, clock: str) -> Blocks:
         median_s=measurement.median_cpu_s if on_cpu else measurement.median_wall_s,
         canary_s=measurement.canary_cpu_s if on_cpu else measurement.canary_wall_s,
     )
+
+
+def pooled_effect(
+    raw: Sequence[RawMeasurement], *, base_id: int, head_id: int, confidence: float
+) -> PairedEffect | None:
+    """Return the effect of head over base in one series, over all runs that measured both; None without three pairs.
+
+    A pair is of processes of one run; runs are never compared with each other.
+    """
+    clocks = shared_clocks(raw)
+    sides: dict[int, dict[int, RawMeasurement]] = {base_id: {}, head_id: {}}
+    for measurement in raw:
+        if measurement.status == MeasurementStatus.OK and measurement.commit_id in sides:
+            sides[measurement.commit_id][measurement.run_id] = measurement
+    shared = sorted(sides[base_id].keys() & sides[head_id].keys())
+    base, head = (
+        _joined([blocks_on(mine[run_id], clocks[run_id, mine[run_id].series_id]) for run_id in shared])
+        for mine in (sides[base_id], sides[head_id])
+    )
+    return paired_effect(base, head, confidence=confidence)
+
+
+def _joined(runs: Sequence[Blocks]) -> Blocks:
+    """Several runs' blocks as one, their processes kept apart."""
+    stride = 1 + max((process for run in runs for process in run.process), default=0)
+    return Blocks(
+        process=[number * stride + process for number, run in enumerate(runs) for process in run.process],
+        median_s=[value for run in runs for value in run.median_s],
+        canary_s=[value for run in runs for value in run.canary_s],
+    )

@@ -92,7 +92,7 @@ def render(verdict: Verdict, totals: Totals, *, web_url: str, catcher_url: str |
             told = ", ".join(f"{channel} {event}" for channel, event, _ in row.found.told)
             lines.append(
                 f"       found: {row.found.effect:+.1%} in {row.found.series} series, "
-                f"bisection took {row.found.bisection_device_s:.1f} device-seconds"
+                f"{row.found.cost_device_s:.1f} device-seconds to confirm and search"
             )
             lines.append(f"       told once each: {told or 'nobody'}")
             lines.append(f"       {web_url}/regressions/{row.found.regression_id}")

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
 from service.domain.states import BisectionState, NotificationState, RunState
+from service.store import bisections
 from service.store.tables import (
     Benchmark,
     Bisection,
@@ -39,7 +40,7 @@ class Found:
     families: frozenset[str]
     effect: float
     series: int
-    bisection_device_s: float
+    cost_device_s: float  # to confirm and to search
     told: tuple[tuple[str, str, int], ...]  # (channel, event, messages sent)
 
 
@@ -163,7 +164,6 @@ class Watch:
             .join(ChangePoint, ChangePoint.series_id == Series.id)
             .where(ChangePoint.regression_id == regression.id)
         ).all()
-        spent = session.scalar(select(func.sum(Bisection.spent_s)).where(Bisection.regression_id == regression.id))
         told = session.execute(
             select(Channel.name, Notification.event, func.count())
             .join(Channel, Channel.id == Notification.channel_id)
@@ -178,7 +178,7 @@ class Watch:
             families=frozenset(families),
             effect=regression.effect,
             series=len(families),
-            bisection_device_s=float(spent or 0.0),
+            cost_device_s=bisections.cost_of(session, regression_id=regression.id).total_s,
             told=tuple(sorted((channel, event, count) for channel, event, count in told)),
         )
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, case, func, select
+from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from service.contract import MeasurementStatus, RunReason
+from service.contract import MeasurementStatus
 from service.store.pages.snapshot import fetch
 from service.store.tables import (
     Bisection,
@@ -148,6 +148,12 @@ def range_commits(
     return fetch(session, statement, RangeCommit)
 
 
+def positions_of(session: Session, *, repository_id: int, shas: Collection[str]) -> list[int]:
+    """The places of some commits on the first-parent line, less those that a force push took off it."""
+    statement = select(GitCommit.position).where(GitCommit.repository_id == repository_id, GitCommit.sha.in_(shas))
+    return [position for position in session.scalars(statement) if position is not None]
+
+
 @dataclass(frozen=True, slots=True)
 class ControlRow:
     """A vendor-library series on both sides; medians over the runs of each commit."""
@@ -242,6 +248,7 @@ class ProbeRow:
     phase: str
     posterior: list[float] | None
     finished_at: datetime | None
+    run_reason: str | None
     run_state: str | None
     device_s: float | None
     failure_reason: str | None
@@ -259,6 +266,7 @@ def probes_of(session: Session, bisection_ids: Collection[int]) -> tuple[ProbeRo
             BisectionProbe.phase,
             BisectionProbe.posterior,
             BisectionProbe.finished_at,
+            Run.reason.label("run_reason"),
             Run.state.label("run_state"),
             Run.device_s,
             Run.failure_reason,
@@ -268,11 +276,3 @@ def probes_of(session: Session, bisection_ids: Collection[int]) -> tuple[ProbeRo
         .order_by(BisectionProbe.bisection_id, BisectionProbe.seq)
     )
     return fetch(session, statement, ProbeRow)
-
-
-def confirming_cost_s(session: Session, *, commit_id: int) -> float:
-    """Device-seconds of the re-runs that were ordered to confirm a change at this commit."""
-    spent = select(func.coalesce(func.sum(Run.device_s), 0.0)).where(
-        and_(Run.commit_id == commit_id, Run.reason == RunReason.CONFIRM.value)
-    )
-    return session.execute(spent).scalar_one() or 0.0

@@ -200,6 +200,8 @@ class TouchedSeries:
     detector: str
     detector_version: int
     confirmed_at: datetime | None
+    confirmed_run_id: int | None
+    confirmed_pairs: int | None
 
 
 def touched_series(session: Session, regression_id: int) -> tuple[TouchedSeries, ...]:
@@ -228,6 +230,8 @@ def touched_series(session: Session, regression_id: int) -> tuple[TouchedSeries,
             ChangePoint.detector,
             ChangePoint.detector_version,
             ChangePoint.confirmed_at,
+            ChangePoint.confirmed_run_id,
+            ChangePoint.confirmed_pairs,
         )
         .join(Series, Series.id == ChangePoint.series_id)
         .join(Workload, Workload.id == Series.workload_id)

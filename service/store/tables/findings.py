@@ -82,6 +82,8 @@ class ChangePoint(Stamped, Base):
     z: Mapped[float]
     p_value: Mapped[float]
     confirmed_at: Mapped[datetime | None]
+    confirmed_run_id: Mapped[int | None] = mapped_column(ForeignKey("run.id", ondelete="SET NULL"))
+    confirmed_pairs: Mapped[int | None] = mapped_column(Integer)  # of processes, in that run
     withdrawn_at: Mapped[datetime | None]
     withdrawn_reason: Mapped[str | None]
     restarts_baseline: Mapped[bool] = mapped_column(server_default=text("false"))  # moved, but by the machine

@@ -184,10 +184,10 @@ def test_no_page_reads_raw_samples_unless_it_draws_them(client, built, statement
     assert not [statement for statement in statements if "wall_s" in statement.replace("canary_wall_s", "")]
 
 
-def test_the_regression_page_reads_them(client, built, statements):
+def test_the_regression_page_reads_both_sides_the_search_and_the_controls_in_one_go_each(client, built, statements):
     statements.clear()
     client.get(f"/regressions/{built.gemm.id}")
-    assert len([statement for statement in statements if "wall_s" in statement.replace("canary_wall_s", "")]) == 2
+    assert len([statement for statement in statements if "wall_s" in statement.replace("canary_wall_s", "")]) == 4
 
 
 def test_a_page_sees_one_moment_and_cannot_write(engine, built):
