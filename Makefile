@@ -63,7 +63,7 @@ bench-noise: venv  ## Measure the measurement: A/A alarms and planted slowdowns 
 bench-edits: venv  ## One-line edits of the GEMM, seen by `kernelwatch compare`
 	@$(BIN)/python benchmarks/edits.py
 
-bench-faults: venv  ## Kill bisection and delivery at random moments: same verdicts, each message once
+bench-faults: venv  ## kill -9 at random moments of bisection and delivery: same verdicts, each message once
 	@$(BIN)/python benchmarks/faults.py
 
 clean:  ## Remove the environment and every cache below this folder

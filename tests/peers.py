@@ -28,10 +28,10 @@ def free_port() -> int:
 
 
 class Peers:
-    """A mail server and an HTTP receiver that keep what they get."""
+    """A mail server and an HTTP receiver that keep what they get, in a store or a folder."""
 
-    def __init__(self, folder):
-        self.store = MessageStore(folder)
+    def __init__(self, store):
+        self.store = store if isinstance(store, MessageStore) else MessageStore(store)
         self.smtp = Controller(MailHandler(self.store), hostname="127.0.0.1", port=free_port())
         self.smtp.start()
         self.http = make_server("127.0.0.1", 0, create_app(self.store), threaded=True)
@@ -64,16 +64,19 @@ def point_channels(story, peers, **configs):
             session.execute(update(Channel).where(Channel.kind == kind).values(config=config))
 
 
+def make_senders(smtp_url: str) -> dict:
+    return {
+        ChannelKind.EMAIL: EmailSender(smtp_url=smtp_url, sender=SENDER),
+        ChannelKind.SLACK_WEBHOOK: SlackWebhookSender(),
+        ChannelKind.SLACK_BOT: SlackBotSender(),
+        ChannelKind.WEBHOOK: WebhookSender(),
+    }
+
+
 def deliver(story, peers, *, senders=None) -> int:
     return alert.deliver_due(
         story.sessions,
-        senders=senders
-        or {
-            ChannelKind.EMAIL: EmailSender(smtp_url=peers.smtp_url, sender=SENDER),
-            ChannelKind.SLACK_WEBHOOK: SlackWebhookSender(),
-            ChannelKind.SLACK_BOT: SlackBotSender(),
-            ChannelKind.WEBHOOK: WebhookSender(),
-        },
+        senders=senders or make_senders(peers.smtp_url),
         public_url="http://127.0.0.1:8080",
         clock=lambda: story.now,
         rng=Random(1),

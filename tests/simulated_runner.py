@@ -59,9 +59,10 @@ class SimulatedRunner:
     device: str = "simulated"
     version: int = 1
     harness_epoch: int = 1
+    device_seed: int | None = None  # another noise than the story's seed makes
 
     def __post_init__(self) -> None:
-        self.rng = np.random.default_rng(self.seed)
+        self.rng = np.random.default_rng(self.seed if self.device_seed is None else [self.seed, self.device_seed])
 
     def factor(self, sha: str, family: str) -> float:
         """The true slowdown of a family at a commit, relative to the root."""

@@ -1,6 +1,7 @@
 """A whole story without HTTP: commits in the store, a simulated device, detection, bisection and the outbox.
 
 `Story.push` measures the tip of a push and then lets everything that was ordered run to its end, as a runner would.
+A second `Story` over the same database goes on where the first was left.
 """
 
 from __future__ import annotations
@@ -64,6 +65,11 @@ class Story:
             self._fill(session)
 
     def _fill(self, session):
+        known = session.scalars(select(Repository)).first()
+        if known is not None:
+            self.repository_id = known.id
+            self.runner_ids = dict(session.execute(select(Runner.pool, Runner.id)).all())
+            return
         repository = Repository(name="acme/kernels", clone_url="file:///nowhere", webhook_secret="s" * 32)
         runners = [
             Runner(name=pool, pool=pool, token_hash=pool, device="simulated", comparable_key="cpu:simulated", facts={})
