@@ -3,8 +3,8 @@
 `enqueue` runs inside the transaction that changes the regression: either both are stored or neither. `deliver_due`
 claims one row at a time by a conditional update, sends outside any transaction, and records the result. A sender killed
 between the two is found after two minutes, and the message is sent again under the same key (Message-ID, idempotency
-header, marker in an issue), which the other side drops if it has it; of the peers only Slack keeps no keys. What a channel holds back for the end of its quiet hours, or for its
-daily hour, is claimed and sent as one digest.
+header, marker in an issue), which the other side drops if it has it; of the peers only Slack keeps no keys. What a
+channel holds back for the end of its quiet hours, or for its daily hour, is claimed and sent as one digest.
 """
 
 from __future__ import annotations
