@@ -16,12 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 API_VERSION = 1
+
+
+class Cache(StrEnum):
+    """In which state a kernel finds the cache when it is timed; each is a metric of its own."""
+
+    WARM = "warm"  # as the launch before left it
+    COLD = "cold"  # its buffers have been evicted
+
 
 Axes = Mapping[str, int | float | str]
 Inputs = Mapping[str, Any]
@@ -44,12 +53,16 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One problem at concrete axis values, in one tier (core, nightly or weekly), for one kind of device."""
+    """One problem at concrete axis values, in one tier (core, nightly or weekly), for one kind of device.
+
+    The same axes may be listed twice, once for a warm cache and once for a cold one.
+    """
 
     axes: Axes
     tier: str = "core"
     device: str = "cpu"
     label: str = ""
+    cache: Cache = Cache.WARM
 
 
 class InputRecipe(Protocol):
@@ -185,7 +198,7 @@ def implementation(
     return mark
 
 
-def workload_key(implementation_name: str, axes: Axes) -> str:
-    """The stable name of a workload: `gemm_f32[k=512,m=512,n=512]`, axes in alphabetical order."""
+def workload_key(implementation_name: str, axes: Axes, cache: Cache = Cache.WARM) -> str:
+    """The stable name of a workload: `gemm_f32[k=512,m=512,n=512]`, axes in alphabetical order, `@cold` after it."""
     inner = ",".join(f"{name}={axes[name]}" for name in sorted(axes))
-    return f"{implementation_name}[{inner}]"
+    return f"{implementation_name}[{inner}]" + ("" if cache == Cache.WARM else f"@{cache}")

@@ -38,6 +38,9 @@ class Device(Protocol):
     def canary_reference_s(self) -> float:
         """Canary seconds of this device, measured once and kept: what figures are rescaled by."""
 
+    def hello(self) -> dict[str, str]:
+        """What a child must be told of the device before anything else."""
+
     def environment(self, canary_reference_s: float | None = None) -> EnvironmentReport:
         """All facts, the comparable key and the fingerprint; a reference given by the pool replaces the own one."""
 
@@ -53,6 +56,9 @@ class Device(Protocol):
 
     def look(self, pid: int) -> Conditions:
         """Read conditions before or after a block."""
+
+    def clock_stood(self, before: Conditions, after: Conditions) -> bool:
+        """Whether the device's clock stood still at the end of a warm-up; True where none can be read."""
 
     def judge(self, before: Conditions, after: Conditions, reply: dict[str, Any]) -> tuple[Flag, ...]:
         """The flags of a block from what changed while it ran and what the child said of it."""

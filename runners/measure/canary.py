@@ -40,6 +40,9 @@ class Canary(Protocol):
     def copy_frame(self) -> CanaryFrame:
         """The health canary of memory."""
 
+    def launch_frame(self) -> CanaryFrame:
+        """The health canary of launching: next to nothing."""
+
 
 class CpuCanary:
     """Allocates its buffers once per process, on page boundaries, so that placement plays no part."""
@@ -74,6 +77,10 @@ class CpuCanary:
             self._target = self._numpy.ones(COPY_BYTES, self._numpy.uint8)
         self._copy()
         return self._median(self._copy, COPY_REPETITIONS)
+
+    def launch_frame(self) -> CanaryFrame:
+        """A call that does nothing."""
+        return self._median(lambda: None, COPY_REPETITIONS)
 
     def _multiply(self) -> None:
         self._numpy.matmul(self._left, self._right, out=self._product)

@@ -17,7 +17,8 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from time import perf_counter
+from typing import IO, Any, Protocol
 
 from runners.measure.canary import Canary, CpuCanary
 from runners.measure.houses import House, ModuleHouse, NotMeasurableError, Prepared, SuiteHouse
@@ -29,13 +30,48 @@ Message = dict[str, Any]
 _KIND_BY_OPERATION = {"hello": "discover", "discover": "discover", "build": "build"}
 
 
+class Stopwatch(Protocol):
+    """Warms prepared kernels up and times their blocks; one for each kind of device."""
+
+    def warm(self, prepared: Prepared, *, spec: WarmUp, clock: str, launches: int | None) -> Message:
+        """Launch until steady; `launches` is what a sample encloses elsewhere in this session."""
+
+    def block(self, prepared: Prepared, *, count: int) -> Message:
+        """One untimed launch, then `count` samples, as `wall_s` and `cpu_s`."""
+
+
+class CpuStopwatch:
+    """The CPU's: every launch between two readings of both clocks."""
+
+    def __init__(self, timer: LaunchTimer) -> None:
+        self._timer = timer
+
+    def warm(self, prepared: Prepared, *, spec: WarmUp, clock: str, launches: int | None) -> Message:
+        """See Stopwatch."""
+        del launches
+
+        def time_one() -> float:
+            timed = self._timer.time_launches(prepared.run, count=1, inner=1)
+            return timed.cpu_s[0] if clock == "cpu" else timed.wall_s[0]
+
+        steady = warm_up(time_one, spec)
+        prepared.launch_s = steady.launch_s
+        return {"launch_s": steady.launch_s, "settled": steady.settled}
+
+    def block(self, prepared: Prepared, *, count: int) -> Message:
+        """See Stopwatch."""
+        prepared.run()
+        times = self._timer.time_launches(prepared.run, count=count, inner=inner_launches(prepared.launch_s))
+        return {"wall_s": times.wall_s, "cpu_s": times.cpu_s}
+
+
 class Server:
     """Answers one request at a time; every failure of a kernel becomes an answer, not an exit."""
 
     def __init__(self, timer: LaunchTimer) -> None:
         self._timer = timer
+        self._stopwatch: Stopwatch = CpuStopwatch(timer)
         self._canary: Canary | None = None
-        self._inner_launches = inner_launches
         self._house: House | None = None
         self._prepared: dict[str, Prepared] = {}
         self._operations: dict[str, Callable[[Message], Message]] = {
@@ -46,6 +82,7 @@ class Server:
             "warm": self._warm,
             "canary": self._canary_frame,
             "copy_canary": self._copy_canary_frame,
+            "launch_canary": self._launch_canary_frame,
             "block": self._block,
             "recheck": self._recheck,
             "static": self._static,
@@ -66,16 +103,20 @@ class Server:
             return {"ok": False, "kind": kind, "error": sentence, "log_tail": traceback.format_exc()[-LOG_TAIL_CHARS:]}
 
     def _hello(self, message: Message) -> Message:
+        if "gpu_uuid" in message:  # CUDA and NVML number boards differently
+            os.environ["CUDA_VISIBLE_DEVICES"] = message["gpu_uuid"]
         if "module" in message:
             self._house = ModuleHouse(Path(message["module"]), message["kernel"], float(message["slow_pct"]))
         else:
             self._house = SuiteHouse(Path(message["suite_dir"]), Path(message["build_dir"]))
         if message["device"] == "cuda":
-            from runners.device.cuda.cupy_events import CupyEvents, GpuCanary
-            from runners.device.cuda.timer import CudaTimer, launches_per_sample
+            from runners.device.cuda.canary import GpuCanary
+            from runners.device.cuda.cupy_events import CupyEvents
+            from runners.device.cuda.stopwatch import CudaStopwatch
+            from runners.device.cuda.timer import CudaTimer
 
             timer = CudaTimer(CupyEvents())
-            self._timer, self._canary, self._inner_launches = timer, GpuCanary(timer), launches_per_sample
+            self._stopwatch, self._canary = CudaStopwatch(timer), GpuCanary(timer)
         else:
             self._canary = CpuCanary(self._timer)
         return {"pid": os.getpid(), "python": sys.version.split()[0]}
@@ -94,15 +135,12 @@ class Server:
         return {"output_hash": prepared.output_hash, "facts": {k: str(v) for k, v in prepared.facts.items()}}
 
     def _warm(self, message: Message) -> Message:
-        prepared = self._prepared[message["workload"]]
-
-        def time_one() -> float:
-            launches = self._timer.time_launches(prepared.run, count=1, inner=1)
-            return launches.cpu_s[0] if message["clock"] == "cpu" else launches.wall_s[0]
-
-        steady = warm_up(time_one, WarmUp(**message["warm_up"]))
-        prepared.launch_s = steady.launch_s
-        return {"launch_s": steady.launch_s, "settled": steady.settled}
+        return self._stopwatch.warm(
+            self._prepared[message["workload"]],
+            spec=WarmUp(**message["warm_up"]),
+            clock=message["clock"],
+            launches=message.get("launches"),
+        )
 
     def _canary_frame(self, _: Message) -> Message:
         frame = self._need_canary().frame()
@@ -112,18 +150,21 @@ class Server:
         frame = self._need_canary().copy_frame()
         return {"canary": [frame.wall_s, frame.cpu_s]}
 
+    def _launch_canary_frame(self, _: Message) -> Message:
+        frame = self._need_canary().launch_frame()
+        return {"canary": [frame.wall_s, frame.cpu_s]}
+
     def _block(self, message: Message) -> Message:
         """One untimed launch, then the timed ones, then the canary frame that closes the block."""
         prepared = self._prepared[message["workload"]]
         switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
-        prepared.run()
-        launches = self._timer.time_launches(
-            prepared.run, count=message["launches"], inner=self._inner_launches(prepared.launch_s)
-        )
-        switches = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switches
-        reply: Message = {"wall_s": launches.wall_s, "cpu_s": launches.cpu_s, "involuntary_switches": switches}
+        reply = self._stopwatch.block(prepared, count=message["launches"])
+        reply["involuntary_switches"] = resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw - switches
         if message["canary"]:
+            begun_s = perf_counter()
             reply.update(self._canary_frame(message))
+            if "between_s" in reply:
+                reply["between_s"] += perf_counter() - begun_s
         return reply
 
     def _recheck(self, message: Message) -> Message:

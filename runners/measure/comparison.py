@@ -266,6 +266,9 @@ def _verdict(
     for name, report in by_cause:
         if report.status is not MeasurementStatus.OK:
             return Verdict.NOT_COMPARABLE, f"{name}: {report.status.value}: {report.error}", None
+    if base.metric != head.metric:
+        why = base.static.get("fact.reason") or head.static.get("fact.reason") or ""
+        return Verdict.NOT_COMPARABLE, f"base was timed as {base.metric}, head as {head.metric}: {why}", None
     floor, family = stopping.floor, stopping.family
     look = judge(base.blocks, head.blocks, threads=threads, floor=floor, family=family, last=True)
     if look is None or look.verdict is None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from runners.api import Axes, Implementation, Problem, Workload, workload_key
+from runners.api import Axes, Cache, Implementation, Problem, Workload, workload_key
 from runners.errors import DiscoveryError
 
 TIERS = ("core", "nightly", "weekly")
@@ -42,7 +42,12 @@ class BoundWorkload:
     @property
     def key(self) -> str:
         """The stable name, e.g. `gemm_f32[k=512,m=512,n=512]`."""
-        return workload_key(self.implementation.name, self.workload.axes)
+        return workload_key(self.implementation.name, self.workload.axes, self.cache)
+
+    @property
+    def cache(self) -> Cache:
+        """The state of the cache that the workload asks for."""
+        return Cache(self.workload.cache)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +201,7 @@ def _check_problem(problem: Problem, path: Path) -> None:
     seen: set[tuple[str, str]] = set()
     for workload in problem.workloads:
         _check_axes(problem, workload, path)
-        identity = (workload.device, workload_key(problem.name, workload.axes))
+        identity = (workload.device, workload_key(problem.name, workload.axes, workload.cache))
         if identity in seen:
             raise DiscoveryError(f"{path}: the workload {identity[1]} is listed twice for {workload.device}")
         seen.add(identity)
@@ -218,3 +223,7 @@ def _check_axes(problem: Problem, workload: Workload, path: Path) -> None:
         raise DiscoveryError(f"{where} is in the tier {workload.tier!r}: use {', '.join(TIERS)}")
     if workload.device not in DEVICES:
         raise DiscoveryError(f"{where} is for the device {workload.device!r}: use {' or '.join(DEVICES)}")
+    if workload.cache not in set(Cache):
+        raise DiscoveryError(f"{where} asks for the cache {workload.cache!r}: use {' or '.join(Cache)}")
+    if workload.cache == Cache.COLD and workload.device != "cuda":
+        raise DiscoveryError(f"{where} asks for a cold cache on {workload.device!r}: that is measured on cuda only")

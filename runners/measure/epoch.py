@@ -11,8 +11,19 @@ from collections.abc import Iterable
 from pathlib import Path
 
 HARNESS_EPOCH = 1
-STOPWATCH_FILES = ("api.py", "measure/canary.py", "measure/child.py", "measure/protocol.py", "measure/timer.py")
-STOPWATCH_HASH = "7baf2486a012dd51"
+STOPWATCH_FILES = (
+    "api.py",
+    "device/cuda/canary.py",
+    "device/cuda/cupy_events.py",
+    "device/cuda/plan.py",
+    "device/cuda/stopwatch.py",
+    "device/cuda/timer.py",
+    "measure/canary.py",
+    "measure/child.py",
+    "measure/protocol.py",
+    "measure/timer.py",
+)
+STOPWATCH_HASH = "5640517a2822cf96"
 
 
 def stopwatch_hash(root: Path, files: Iterable[str] = STOPWATCH_FILES) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from runners.api import Cache
 from runners.errors import BuildError, RunnerError
 from service.contract import FailureKind
 
@@ -35,6 +36,10 @@ class Prepared:
     output_hash: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     launch_s: float = 0.0
+    again: Callable[[], Callable[[], object]] | None = None  # another copy, with buffers of its own
+    buffer_bytes: int = 0  # of the device's memory; 0 when that is not known
+    cache: Cache = Cache.WARM
+    plan: Any = None  # the stopwatch's own
 
 
 class House(Protocol):
@@ -132,6 +137,7 @@ class SuiteHouse:
             "bytes": float(problem.bytes(bound.axes, implementation.dtype)),
             "threads": implementation.threads,
             "tier": bound.workload.tier,
+            "cache": bound.cache.value,
         }
 
     def build(self, keys: tuple[str, ...]) -> dict[str, str]:
@@ -167,7 +173,9 @@ class SuiteHouse:
             raise NotMeasurableError("skipped", missing)
         context = context_for(self._suite, implementation, self._build_dir)
         inputs = correctness.make_inputs(implementation, axes, seed=seed)
+        held_before = _held_bytes(implementation.device)
         launch = prepare_launch(implementation, context, inputs, axes)
+        buffer_bytes = _held_bytes(implementation.device) - held_before
         launch.run()
         output = launch.output()
         output_hash = correctness.output_hash(output)
@@ -188,7 +196,18 @@ class SuiteHouse:
             expected = correctness.reference(implementation, fresh, axes)
             return correctness.check(implementation, axes, again.output(), expected)
 
-        return Prepared(launch.run, recheck, output_hash=output_hash, facts=dict(launch.facts))
+        def another() -> Callable[[], object]:
+            return prepare_launch(implementation, context, inputs, axes).run
+
+        return Prepared(
+            launch.run,
+            recheck,
+            output_hash=output_hash,
+            facts={**_code_facts(implementation), **launch.facts},
+            again=another if bound.cache is Cache.COLD else None,  # it keeps the inputs, which may be large
+            buffer_bytes=buffer_bytes,
+            cache=bound.cache,
+        )
 
     def static(self, key: str) -> dict[str, Any]:
         """Object-code facts, when the implementation has sources that are built here."""
@@ -196,3 +215,22 @@ class SuiteHouse:
 
         bound = self._suite.find(key)
         return describe_code(self._suite, bound.implementation, self._build_dir)
+
+
+def _held_bytes(device: str) -> int:
+    """What this process holds of a GPU's memory through CuPy: the growth over a preparation is a kernel's buffers."""
+    if device != "cuda":
+        return 0
+    import cupy
+
+    return int(cupy.get_default_memory_pool().used_bytes())
+
+
+def _code_facts(implementation: Any) -> dict[str, str]:
+    """What CuPy makes of CUDA sources here: a cubin, or PTX for the driver when NVRTC does not know the device."""
+    if implementation.device != "cuda" or not implementation.sources:
+        return {}
+    import cupy
+
+    newest = max(map(int, cupy.cuda.nvrtc.getSupportedArchs()))
+    return {"backend": "cuda", "code": "cubin" if int(cupy.cuda.Device().compute_capability) <= newest else "ptx"}

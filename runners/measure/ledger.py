@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from runners.api import Cache
 from runners.measure.canary import CANARY_FLOPS
-from runners.measure.protocol import MIN_PROCESSES, Figure, Flag, enough, history_figure
+from runners.measure.protocol import MIN_PROCESSES, Figure, Flag, enough, history_figure, mostly_throttled
+from runners.measure.team import Warmed
 from service.contract import MeasurementReport, MeasurementStatus, ProtocolParams, RunFailure, SampleBlock
 
+PLAIN = "plain"  # the device's word for launches that no graph could hold
 RATE_LIMIT = 4.0  # times the canary's float32 rate per core; half precision only doubles it
 
 _STATUS_BY_KIND = {
@@ -34,6 +37,7 @@ class Entry:
     static: dict[str, float | str] = field(default_factory=dict)
     code_hash: str | None = None
     launches: int = 0
+    method: str = ""  # how the device times it, where it has more than one way
 
     @property
     def key(self) -> str:
@@ -52,6 +56,25 @@ class Entry:
             self.failed = status
             self.error = reason[:2000]
 
+    def note(self, warmed: Warmed) -> None:
+        """Keep what a warm-up found; one workload is never timed in two ways in one session."""
+        self.launches = warmed.count
+        if not warmed.settled:
+            self.flags.add(Flag.NO_STEADY_STATE)
+        if self.method and warmed.method != self.method:
+            self.fail("too_noisy", f"it was timed by {self.method} first and by {warmed.method} now")
+        self.method = warmed.method
+        self.static.update(warmed.facts)
+
+    @property
+    def metric(self) -> str:
+        """What its figure means: the time in a warm cache, in a cold one, or by plain launches where no graph served.
+
+        The way of timing is part of the series key, so a way that changes starts another series and no alarm.
+        """
+        cold = "_cold" if self.described.get("cache") == Cache.COLD else ""
+        return f"time{cold}" + ("_plain" if self.method == PLAIN else "")
+
     def figure(self, reference_s: float) -> Figure | None:
         """The history point from the blocks so far."""
         return history_figure(self.blocks, threads=self.threads, reference_s=reference_s)
@@ -63,13 +86,20 @@ class Entry:
         rate, canary_rate = self.described["flops"] / value_s, CANARY_FLOPS / reference_s
         return bool(rate > RATE_LIMIT * canary_rate * self.threads)
 
+    def _why_no_figure(self) -> str:
+        if not self.blocks:
+            return "the time ran out before its first block"
+        if mostly_throttled(self.blocks):
+            return "the hardware throttled the device during too many of its blocks"
+        return "no block carried usable times"
+
     def report(self, reference_s: float) -> MeasurementReport:
         """The contract's record: all samples, and the figure when the status is OK."""
         figure = None if self.failed else self.figure(reference_s)
         status, error = self.failed, self.error
         if status is None and figure is None:
             status = MeasurementStatus.TOO_NOISY
-            error = "no block carried usable times" if self.blocks else "the time ran out before its first block"
+            error = self._why_no_figure()
         flags = self.flags | set(figure.flags if figure else ())
         if figure is not None and self._faster_than_possible(figure.value_s, reference_s):
             flags.add(Flag.IMPLAUSIBLE)
@@ -96,6 +126,7 @@ class Entry:
             code_hash=self.code_hash,
             output_hash=self.output_hash,
             static=self.static,
+            metric=self.metric,
         )
 
 
@@ -105,6 +136,9 @@ class Ledger:
 
     entries: dict[str, dict[str, Entry]] = field(default_factory=dict)  # sha -> workload key -> entry
     broken: dict[str, RunFailure] = field(default_factory=dict)
+    launches: dict[str, int] = field(
+        default_factory=dict
+    )  # workload key -> launches in a sample, where that is planned
 
     def measurable(self) -> list[Entry]:
         """Workloads that have not failed, of commits that are not broken."""

@@ -15,12 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from runners.measure.protocol import Clock, Flag, choose_clock, t_quantile, usable
+from runners.measure.protocol import THROTTLED_SHARE_MAX, Clock, Flag, choose_clock, t_quantile, usable
 from service.contract import SampleBlock
 
 LOOKS = ((5, 0.005), (10, 0.010), (20, 0.015), (40, 0.020))
 PAIRS_MIN = LOOKS[0][0]
-THROTTLED_SHARE_MAX = 0.30
 LOG_SD_MIN = 1e-6  # clocks tick in nanoseconds: less spread than this is not believed
 
 

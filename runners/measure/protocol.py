@@ -21,6 +21,7 @@ OFF_CPU_SHARE_MAX = 0.02  # above it the wall clock measures the neighbours, not
 DRIFT_MIN = 0.01
 BIMODAL_GAP_MIN = 0.02
 CONTENDED_BLOCK_SHARE = 0.10
+THROTTLED_SHARE_MAX = 0.30  # of blocks; above it nothing is said
 MIN_PROCESSES = 4  # an interval over fewer fresh processes says too little to stop on
 MIN_LAUNCHES = 3
 MAX_LAUNCHES = 400
@@ -128,10 +129,12 @@ def history_figure(blocks: Sequence[SampleBlock], *, threads: int, reference_s: 
     """Reduce all blocks of one workload of one commit to its history point.
 
     The point is the median over processes of kernel / canary on the same clock, times `reference_s` (the canary's
-    seconds on this pool), so it is in seconds. None when no block carries usable times.
+    seconds on this pool), so it is in seconds. Blocks that the hardware throttled are left out, by a rule that does not
+    look at their time. None when no block carries usable times, or too many were throttled.
     """
-    kept = [b for b in blocks if usable(b)]
-    if not kept:
+    whole = [b for b in blocks if usable(b)]
+    kept = [b for b in whole if Flag.THROTTLED not in b.flags]
+    if not kept or mostly_throttled(blocks):
         return None
     clock = choose_clock(kept, threads=threads)
     logs = list(process_log_ratios(kept, clock).values())
@@ -142,8 +145,13 @@ def history_figure(blocks: Sequence[SampleBlock], *, threads: int, reference_s: 
         cost = _MEDIAN_COST.get(len(logs), _MEDIAN_COST_LIMIT)
         half_log = t_quantile(0.95, len(logs) - 1) * cost * log_sd / math.sqrt(len(logs))
         half_width_s = value_s * math.expm1(min(half_log, 10.0))
-    flags = figure_flags(kept, clock=clock, lost=len(blocks) - len(kept))
+    flags = figure_flags(whole, clock=clock, lost=len(blocks) - len(whole))
     return Figure(value_s, half_width_s, clock, len(logs), log_sd, flags)
+
+
+def mostly_throttled(blocks: Sequence[SampleBlock]) -> bool:
+    """Whether the hardware slowed so many blocks down that the rest is no fair picture."""
+    return sum(Flag.THROTTLED in b.flags for b in blocks) > THROTTLED_SHARE_MAX * len(blocks)
 
 
 def figure_flags(blocks: Sequence[SampleBlock], *, clock: Clock, lost: int = 0) -> tuple[Flag, ...]:
@@ -203,12 +211,16 @@ def launches_for(launch_s: float, block_s: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WarmUp:
-    """When a kernel counts as warm: `agreeing` consecutive medians within `tolerance`, or `limit_s` is spent."""
+    """When a kernel counts as warm: `agreeing` consecutive medians within `tolerance`, or `limit_s` is spent.
+
+    Before `least_s` nothing counts as warm, however well it agrees.
+    """
 
     block_s: float
     tolerance: float
     limit_s: float
     agreeing: int = 3
+    least_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +245,8 @@ def warm_up(time_one: Callable[[], float], spec: WarmUp) -> Steady:
         spent_s += sum(block)
         medians.append(statistics.median(block))
         recent = medians[-spec.agreeing :]
-        if len(recent) == spec.agreeing and max(recent) <= min(recent) * (1 + spec.tolerance):
+        enough_s = spent_s >= spec.least_s
+        if enough_s and len(recent) == spec.agreeing and max(recent) <= min(recent) * (1 + spec.tolerance):
             return Steady(statistics.median(recent), settled=True, spent_s=spent_s)
         if spent_s >= spec.limit_s and len(medians) >= spec.agreeing:
             return Steady(min(recent), settled=False, spent_s=spent_s)

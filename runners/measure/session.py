@@ -46,6 +46,7 @@ class SessionResult:
     canary_wall_s: float | None
     canary_cpu_s: float | None
     copy_canary_s: float | None
+    launch_canary_s: float | None
     environment: EnvironmentReport
     canary_reference_s: float
     device_s: float
@@ -57,6 +58,7 @@ class _Canaries:
     wall_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
     copy_s: list[float] = field(default_factory=list)
+    launch_s: list[float] = field(default_factory=list)
 
 
 def measure_commits(
@@ -178,9 +180,11 @@ class _Session:
         self._flags.update(team.hold(max((e.threads for e in entries), default=1)))
         for entry in entries:
             with blaming(entry, "warming up"):
-                entry.launches, settled = team.warm(entry.sha, entry.key, threads=entry.threads)
-                if not settled:
-                    entry.flags.add(Flag.NO_STEADY_STATE)
+                known = self._ledger.launches.get(entry.key)
+                warmed = team.warm(entry.sha, entry.key, threads=entry.threads, launches=known)
+                entry.note(warmed)
+                if warmed.launches is not None:
+                    self._ledger.launches.setdefault(entry.key, warmed.launches)
         by_key: dict[str, list[Entry]] = {}
         for entry in entries:
             by_key.setdefault(entry.key, []).append(entry)
@@ -215,6 +219,7 @@ class _Session:
                     entry.code_hash = found.pop("code_hash", None)
                     entry.static.update(found)
                     self._canaries.copy_s.append(team.copy_canary(entry.sha))
+                    self._canaries.launch_s.append(team.launch_canary(entry.sha))
 
     def result(self, device_s: float, processes: int, environment: EnvironmentReport) -> SessionResult:
         """Turn the ledger into reports."""
@@ -229,6 +234,7 @@ class _Session:
             canary_wall_s=_median(self._canaries.wall_s),
             canary_cpu_s=_median(self._canaries.cpu_s),
             copy_canary_s=_median(self._canaries.copy_s),
+            launch_canary_s=_median(self._canaries.launch_s),
             environment=environment,
             canary_reference_s=self._reference_s,
             device_s=device_s,

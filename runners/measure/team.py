@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,19 @@ HELLO_TIMEOUT_S = 60.0
 BUILD_TIMEOUT_S = 240.0
 PREPARE_TIMEOUT_S = 60.0
 BLOCK_TIMEOUT_S = 20.0
+BETWEEN_MAX_S = 5e-3  # of each sample, spent on flushing, delays and queueing; a child cannot explain more away
+BETWEEN_SPARE_S = 0.25  # beside them: the untimed launch and a canary
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed:
+    """What the warm-up of a kernel found: samples in a block, whether it settled, and how it is timed."""
+
+    count: int
+    settled: bool
+    launches: int | None = None  # in a sample, where the device plans that
+    method: str = ""
+    facts: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +147,34 @@ class Team:
         """Put every child on the device."""
         return {flag for s in self.subjects for flag in self._device.hold(self._child(s.sha).pid, threads=threads)}
 
-    def warm(self, sha: str, key: str, *, threads: int) -> tuple[int, bool]:
-        """Warm a kernel up; how many launches fill a block, and whether it settled."""
+    def warm(self, sha: str, key: str, *, threads: int, launches: int | None = None) -> Warmed:
+        """Warm a kernel up until it and the device's clock stand still, or the limit is spent.
+
+        `launches` in a sample, if they are known from another process, so that all compare like with like.
+        """
         message = {
             "op": "warm",
             "workload": key,
             "clock": "cpu" if threads == 1 and self._device.kind == "cpu" else "wall",
             "warm_up": dataclasses.asdict(self._device.warm_up),
+            "launches": launches,
         }
-        reply = self._ask(sha, message, PREPARE_TIMEOUT_S)
-        return launches_for(float(reply["launch_s"]), self._params.block_s), bool(reply["settled"])
+        pid, begun_s = self._child(sha).pid, self._clock()
+        while True:
+            before = self._device.look(pid)
+            reply = self._ask(sha, message, PREPARE_TIMEOUT_S)
+            stood = self._device.clock_stood(before, self._device.look(pid))
+            if stood or self._clock() - begun_s >= self._device.warm_up.limit_s:
+                break
+        sample_s = float(reply.get("sample_s", reply["launch_s"]))
+        facts = {f"fact.{name}": str(reply[name]) for name in ("method", "reason", "symbols") if reply.get(name)}
+        return Warmed(
+            count=launches_for(sample_s, self._params.block_s),
+            settled=bool(reply["settled"]) and stood,
+            launches=int(reply["launches"]) if reply.get("launches") else None,
+            method=str(reply.get("method", "")),
+            facts=facts,
+        )
 
     def block(self, sha: str, key: str, launches: int) -> SampleBlock:
         """Time one block between two canary frames and judge it."""
@@ -159,12 +190,13 @@ class Team:
         wall_s, cpu_s = tuple(map(float, reply["wall_s"])), tuple(map(float, reply["cpu_s"]))
         after = self._device.look(child.pid)
         flags = set(self._device.judge(before, after, reply))
-        claimed_s = math.fsum(wall_s)
+        claimed_s = math.fsum(wall_s) * int(reply.get("inner", 1))
         if claims_too_much(claimed_s=claimed_s, request_s=request_s) or len(wall_s) != launches:
             flags.add(Flag.IMPLAUSIBLE)
         # Where the system says how long the child ran, a busy parent's late clock need not be asked.
         ran_s = after.readings.get("ran_s", request_s) - before.readings.get("ran_s", 0.0)
-        if claims_too_little(claimed_s=claimed_s, request_s=ran_s, launches=launches):
+        between_s = min(float(reply.get("between_s", 0.0)), BETWEEN_MAX_S * launches + BETWEEN_SPARE_S)
+        if claims_too_little(claimed_s=claimed_s + max(between_s, 0.0), request_s=ran_s, launches=launches):
             flags.add(Flag.IMPLAUSIBLE)
         block = SampleBlock(
             process=self.process,
@@ -191,11 +223,16 @@ class Team:
         """Wall seconds of the health canary of memory."""
         return _frame(self._ask(sha, {"op": "copy_canary"}, BLOCK_TIMEOUT_S))[0]
 
+    def launch_canary(self, sha: str) -> float:
+        """Wall seconds of the health canary of launching."""
+        return _frame(self._ask(sha, {"op": "launch_canary"}, BLOCK_TIMEOUT_S))[0]
+
     def _child(self, sha: str) -> ChildHandle:
         if sha not in self._children:
             subject = next(s for s in self.subjects if s.sha == sha)
             self._children[sha] = self._spawn(subject, self.process)
-            self._whole(sha, {**subject.hello(), "device": self._device.kind}, FailureStage.DISCOVER, HELLO_TIMEOUT_S)
+            hello = {**subject.hello(), **self._device.hello(), "device": self._device.kind}
+            self._whole(sha, hello, FailureStage.DISCOVER, HELLO_TIMEOUT_S)
         return self._children[sha]
 
     def _whole(self, sha: str, message: dict[str, Any], stage: FailureStage, timeout_s: float) -> dict[str, Any]:

@@ -69,6 +69,10 @@ class CpuDevice:
             self._reference_s = float(kept)
         return self._reference_s
 
+    def hello(self) -> dict[str, str]:
+        """Nothing: a child is pinned from outside."""
+        return {}
+
     def environment(self, canary_reference_s: float | None = None) -> EnvironmentReport:
         """Facts, comparable key and fingerprint of this host."""
         found = facts.host_facts()
@@ -127,6 +131,11 @@ class CpuDevice:
         grew = {name: after.readings[name] - seconds for name, seconds in before.readings.items()}
         others_s = grew["busy_s"] - grew["own_s"] if "busy_s" in grew else grew.get("pressure_s", 0.0)
         return (Flag.CONTENDED,) if others_s / span_s > FOREIGN_CORES_MAX else ()
+
+    def clock_stood(self, before: Conditions, after: Conditions) -> bool:
+        """The clock of a core cannot be read reliably; the kernel's own medians tell."""
+        del before, after
+        return True
 
     def judge(self, before: Conditions, after: Conditions, reply: dict[str, Any]) -> tuple[Flag, ...]:
         """`contended` when anybody else had the core while the block ran."""

@@ -1,16 +1,14 @@
-"""CuPy behind the Events Protocol, and the GPU's canaries; imported only in a child that measures a GPU."""
+"""CuPy behind the Events Protocol; imported only in a child that measures a GPU."""
 
 from __future__ import annotations
 
-import statistics
+import contextlib
 import time
+from collections.abc import Callable
 from typing import Any
 
-from runners.device.cuda.timer import CudaTimer
-from runners.measure.canary import CanaryFrame
+from runners.device.cuda.timer import Captured, CaptureError
 
-GEMM_SIDE = 18_432  # float16, about 18 ms on an H100-class board: long enough to feel heat and the power cap
-COPY_BYTES = 1 << 30
 _DELAY_SOURCE = r"""
 extern "C" __global__ void kernelwatch_delay(long long nanoseconds) {
     long long start, now;
@@ -21,7 +19,7 @@ extern "C" __global__ void kernelwatch_delay(long long nanoseconds) {
 
 
 class CupyEvents:
-    """Events, delay kernel and L2 flush on the current stream."""
+    """Events, delay kernel, L2 flush and graphs on the current stream."""
 
     def __init__(self) -> None:
         import cupy
@@ -29,10 +27,12 @@ class CupyEvents:
         self._cupy = cupy
         self._delay = cupy.RawKernel(_DELAY_SOURCE, "kernelwatch_delay")
         self._flush: Any = None
+        self._clock = time.perf_counter
+        self.l2_bytes = int(cupy.cuda.Device().attributes["L2CacheSize"])
 
     def delay(self, seconds: float) -> None:
         """Queue a spin."""
-        self._delay((1,), (1,), (int(seconds * 1e9),))
+        self._delay((1,), (1,), (self._cupy.int64(seconds * 1e9),))
 
     def record(self) -> Any:
         """Queue an event."""
@@ -53,37 +53,60 @@ class CupyEvents:
         """Write a buffer of so many bytes."""
         if self._flush is None or self._flush.nbytes != size_bytes:
             self._flush = self._cupy.zeros(size_bytes, self._cupy.uint8)
-        self._flush.fill(0)
+        self._flush.fill(1)
+
+    def capture(self, runs: list[Callable[[], object]]) -> Captured:
+        """Record the launches of `runs` on a stream of their own (the default stream cannot capture).
+
+        Memory that a launch takes from CuPy's pool would be given to others while the graph still writes to it, so a
+        kernel that allocates is refused.
+        """
+        cupy = self._cupy
+        cupy.cuda.Device().synchronize()
+        stream = cupy.cuda.Stream(non_blocking=True)
+        graph, allocations = None, _count_allocations(cupy)
+        with stream, allocations:
+            stream.begin_capture()
+            try:
+                for run in runs:
+                    run()
+            except Exception as error:
+                with contextlib.suppress(Exception):  # the capture is void already, and this says so again
+                    stream.end_capture()
+                raise CaptureError(_sentence(error)) from error
+            try:
+                graph = stream.end_capture()
+            except Exception as error:
+                raise CaptureError(_sentence(error)) from error
+        if allocations.count:
+            raise CaptureError("it allocates memory at each launch")
+        graph.upload()
+        cupy.cuda.Device().synchronize()
+        try:
+            dot = str(graph.debug_dot_str())
+        except (RuntimeError, OSError):
+            dot = ""  # only names are lost with it
+        return Captured(graph.launch, dot)
 
     def host_s(self) -> float:
         """The host's clock."""
-        return time.perf_counter()
+        return self._clock()
 
 
-class GpuCanary:
-    """A long tensor-core product on random data (heat, power cap) and a 1 GiB copy (memory)."""
+def _sentence(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0][:200] if lines else ''}"
 
-    def __init__(self, timer: CudaTimer) -> None:
-        import cupy
 
-        self._cupy = cupy
-        self._timer = timer
-        rng = cupy.random.default_rng(20_240_229)
-        shape = (GEMM_SIDE, GEMM_SIDE)
-        self._left = rng.standard_normal(shape, dtype=cupy.float32).astype(cupy.float16)
-        self._right = rng.standard_normal(shape, dtype=cupy.float32).astype(cupy.float16)
-        self._product = cupy.empty(shape, cupy.float16)
-        self._source = cupy.ones(COPY_BYTES, cupy.uint8)
-        self._target = cupy.ones(COPY_BYTES, cupy.uint8)
+def _count_allocations(cupy: Any) -> Any:
+    class Allocations(cupy.cuda.MemoryHook):  # type: ignore[misc]
+        """Counts what is taken from the pool while it is active."""
 
-    def frame(self) -> CanaryFrame:
-        """One product."""
-        return self._median(lambda: self._cupy.matmul(self._left, self._right, out=self._product), 1)
+        name = "kernelwatch"
+        count = 0
 
-    def copy_frame(self) -> CanaryFrame:
-        """A few copies."""
-        return self._median(lambda: self._cupy.copyto(self._target, self._source), 5)
+        def malloc_preprocess(self, **_: object) -> None:
+            """Called by CuPy before each allocation."""
+            self.count += 1
 
-    def _median(self, run: Any, count: int) -> CanaryFrame:
-        launches = self._timer.time_launches(run, count=count, inner=1)
-        return CanaryFrame(statistics.median(launches.wall_s), statistics.median(launches.cpu_s))
+    return Allocations()

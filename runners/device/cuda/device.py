@@ -10,33 +10,39 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from runners.device.base import Conditions
-from runners.device.cuda.nvml import ClockEvent, Nvml, RealNvml, TimedNvml
+from runners.device.cuda.clock import CLOCK_TOLERANCE, ClockLock, KnownClocks
+from runners.device.cuda.nvml import ClockEvent, GpuReading, Nvml, RealNvml, TimedNvml
+from runners.device.cuda.nvrtc import toolchain_version
 from runners.device.cuda.poller import Poller, events_of
 from runners.errors import DeviceError
 from runners.measure.protocol import Flag, WarmUp
 from service.contract import EnvironmentReport
 
-WARM_UP = WarmUp(block_s=0.05, tolerance=0.005, limit_s=5.0)
-CLOCK_TOLERANCE = 0.01
+WARM_UP = WarmUp(block_s=0.05, tolerance=0.005, limit_s=5.0, least_s=0.3)
+CLOCK_LOOKS = 4  # the last readings of a warm-up, 0.15 s, among which the clock must stand still
 CANARY_NOMINAL_S = 0.02
-TIMING_METHOD = "cuda events behind a delay kernel"
-CACHE_POLICY = "warm"
+TIMING_METHOD = "cuda events behind a delay kernel, graph replay"  # or the metric says `_plain`
+CACHE_POLICY = "by metric: time is warm, time_cold flushed or rotated"
+KNOWN_CLOCKS = "gpu_clocks.json"
 COMPARABLE_FACTS = (
     "cache_policy",
     "canary_reference_s",
     "clock",
     "cuda_driver",
+    "cupy",
     "driver",
     "ecc",
     "gpu_model",
     "gpu_uuid",
     "mig",
+    "nvrtc",
     "pcie_width",
     "power_limit_w",
     "timing_method",
@@ -55,24 +61,29 @@ class CudaDevice:
         self._nvml = nvml
         self._state_dir = state_dir
         self._wanted_mhz = wanted_mhz
-        self._locked_mhz: int | None = None
+        self._lock = ClockLock(nvml, state_dir / "gpu_clock_locked")
         self._own_pids = {os.getpid()}
+        self._children: set[int] = set()
         self._poller = Poller(nvml)
-        self._undo_forgotten_lock()
+        with self._alone() as alone:
+            if alone:  # else a runner that is alive holds the lock, and needs it
+                self._lock.undo_forgotten()
 
     @property
     def canary_reference_s(self) -> float:
         """Boards of one model differ by up to 22 %, and each has series of its own: any constant serves."""
         return CANARY_NOMINAL_S
 
-    @property
-    def _marker(self) -> Path:
-        return self._state_dir / "gpu_clock_locked"
+    def hello(self) -> dict[str, str]:
+        """Which board to open: CUDA numbers boards by speed, NVML by slot."""
+        return {"gpu_uuid": self._nvml.facts()["gpu_uuid"]}
 
     def environment(self, canary_reference_s: float | None = None) -> EnvironmentReport:
         """Facts of board, driver and clock state."""
         found = self._nvml.facts() | {
-            "clock": f"{self._locked_mhz} MHz" if self._locked_mhz else "unlocked",
+            "clock": f"{self._lock.mhz} MHz" if self._lock.mhz else "unlocked",
+            "cupy": _version("cupy-cuda13x"),
+            "nvrtc": toolchain_version(),
             "timing_method": TIMING_METHOD,
             "cache_policy": CACHE_POLICY,
             "canary_reference_s": repr(canary_reference_s or self.canary_reference_s),
@@ -87,28 +98,41 @@ class CudaDevice:
     @contextmanager
     def taken(self) -> Iterator[None]:
         """Lock the board against other runners, refuse foreign processes, fix the clock, poll; undo it all."""
+        with self._alone() as alone:
+            if not alone:
+                raise DeviceError("another runner measures on this GPU")
+            self._lock.undo_forgotten()
+            self._children.clear()
+            foreign = set(self._nvml.read().pids) - self._own_pids
+            if foreign:
+                raise DeviceError(f"foreign processes run on the GPU: {', '.join(map(str, sorted(foreign)))}")
+            try:
+                if self._wanted_mhz is not None:
+                    self._lock.take(self._wanted_mhz)
+                self._poller.start()
+                yield
+            finally:
+                self._poller.stop()
+                self._lock.give_back()
+
+    @contextmanager
+    def _alone(self) -> Iterator[bool]:
+        """Whether no other process of ours works on the board; it cannot begin to while this lasts."""
         self._state_dir.mkdir(parents=True, exist_ok=True)
         with (self._state_dir / "gpu.lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise DeviceError("another runner measures on this GPU") from error
-            foreign = set(self._nvml.read().pids) - self._own_pids
-            if foreign:
-                raise DeviceError(f"foreign processes run on the GPU: {', '.join(map(str, sorted(foreign)))}")
-            self._lock_clock()
-            self._poller.start()
-            try:
-                yield
-            finally:
-                self._poller.stop()
-                self._unlock_clock()
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
 
     def hold(self, pid: int, *, threads: int) -> tuple[Flag, ...]:
         """The board is already ours; from now on this process is no foreigner."""
         del threads
-        self._own_pids.add(pid)
-        return () if self._locked_mhz or self._wanted_mhz is None else (Flag.CLOCK_NOT_HELD,)
+        self._children.add(pid)
+        self._own_pids |= family_of(pid)
+        return () if self._lock.mhz or self._wanted_mhz is None else (Flag.CLOCK_NOT_HELD,)
 
     def look(self, pid: int) -> Conditions:
         """Poll once and remember how far the readings have come."""
@@ -120,9 +144,17 @@ class CudaDevice:
         readings = {"at": float(len(self._poller.readings)), "ecc": float(last.ecc_uncorrected)}
         return Conditions(0.0, readings)
 
+    def clock_stood(self, before: Conditions, after: Conditions) -> bool:
+        """Whether the last readings of a warm-up lie within 1 % of each other."""
+        clocks = [r.sm_clock_mhz for r in self._between(before, after)[-CLOCK_LOOKS:]]
+        return max(clocks) <= min(clocks) * (1 + CLOCK_TOLERANCE)
+
+    def _between(self, before: Conditions, after: Conditions) -> list[GpuReading]:
+        return self._poller.readings[int(before.readings["at"]) - 1 : int(after.readings["at"])]
+
     def judge(self, before: Conditions, after: Conditions, reply: dict[str, Any]) -> tuple[Flag, ...]:
         """Flags of everything the board showed from the look before to the look after."""
-        seen = self._poller.readings[int(before.readings["at"]) - 1 : int(after.readings["at"])]
+        seen = self._between(before, after)
         if after.readings["ecc"] > before.readings["ecc"]:
             raise DeviceError("the GPU reports uncorrectable memory errors")
         flags: set[Flag] = set()
@@ -131,9 +163,9 @@ class CudaDevice:
             flags.add(Flag.THROTTLED)
         if events & ClockEvent.SW_POWER_CAP:
             flags.add(Flag.POWER_CAPPED)
-        if any(set(r.pids) - self._own_pids for r in seen):
+        if any(foreigners(r.pids, self._own_pids, children=len(self._children)) for r in seen):
             flags.add(Flag.CONTENDED)
-        if self._locked_mhz and any(r.sm_clock_mhz < self._locked_mhz * (1 - CLOCK_TOLERANCE) for r in seen):
+        if self._lock.mhz and any(r.sm_clock_mhz < self._lock.mhz * (1 - CLOCK_TOLERANCE) for r in seen):
             flags.add(Flag.CLOCK_NOT_HELD)
         if reply.get("host_bound"):
             flags.add(Flag.HOST_BOUND)
@@ -150,64 +182,52 @@ class CudaDevice:
         del before, after
         return ()
 
-    def _lock_clock(self) -> None:
-        if self._wanted_mhz is None:
-            return
-        self._marker.write_text(f"{self._wanted_mhz}\n")
-        try:
-            self._nvml.lock_sm_clock(self._wanted_mhz)
-        except PermissionError:
-            self._marker.unlink()
-            return
-        self._locked_mhz = self._wanted_mhz
 
-    def _unlock_clock(self) -> None:
-        if self._locked_mhz is not None:
-            self._nvml.unlock_sm_clock()
-            self._locked_mhz = None
-            self._marker.unlink(missing_ok=True)
-
-    def _undo_forgotten_lock(self) -> None:
-        if self._marker.exists():
-            self._nvml.unlock_sm_clock()
-            self._marker.unlink()
-
-
-def open_cuda(*, state_dir: Path, index: int = 0) -> CudaDevice:
+def open_cuda(*, state_dir: Path) -> CudaDevice:
     """The real board; raises DeviceError with a plain sentence when there is none."""
-    kept = state_dir / "gpu_clock_mhz"
-    wanted = int(kept.read_text()) if kept.exists() else None
-    return CudaDevice(nvml=TimedNvml(RealNvml(index)), state_dir=state_dir, wanted_mhz=wanted)
+    nvml = TimedNvml(RealNvml(visible_board(os.environ.get("CUDA_VISIBLE_DEVICES"))))
+    known = KnownClocks(state_dir / KNOWN_CLOCKS)
+    return CudaDevice(nvml=nvml, state_dir=state_dir, wanted_mhz=known.of(nvml.facts()["gpu_uuid"]))
 
 
-def highest_clock_that_holds(nvml: Nvml, load: Callable[[], Iterator[None]]) -> int | None:
-    """The highest SM clock that holds: no power-cap bit and within 1 % of the lock while `load()` runs.
+def visible_board(visible: str | None) -> int | str:
+    """The first board that CUDA may use: its index or UUID, as CUDA_VISIBLE_DEVICES names it; 0 when it names none."""
+    first = (visible or "").split(",")[0].strip()
+    return int(first) if first.isdecimal() else first or 0
 
-    `load` yields between launches of a long tensor-core kernel on random data: zeros draw less power and would
-    flatter the board. None when no clock holds or this user may not lock; the clock is given back either way.
+
+def foreigners(seen: Collection[int], own: Collection[int], *, children: int) -> set[int]:
+    """Processes on the board that are not ours.
+
+    In a container NVML may show process numbers of the host, under which our own children are strangers: when none of
+    ours is seen, as many as we started count as ours.
     """
-    try:
-        for mhz in nvml.supported_sm_clocks_mhz():
-            nvml.lock_sm_clock(mhz)
-            readings = [nvml.read() for _ in load()]
-            capped = events_of(readings) & ClockEvent.SW_POWER_CAP
-            held = all(r.sm_clock_mhz >= mhz * (1 - CLOCK_TOLERANCE) for r in readings)
-            if readings and held and not capped and not events_of(readings).throttled:
-                return mhz
-    except PermissionError:
-        return None
-    finally:
-        _give_clock_back(nvml)
-    return None
+    strange = set(seen) - set(own)
+    renumbered = not set(seen) & set(own) and len(strange) <= children
+    return set() if renumbered else strange
 
 
-def _give_clock_back(nvml: Nvml) -> None:
-    try:
-        nvml.unlock_sm_clock()
-    except PermissionError:
-        return
+def family_of(pid: int, procfs: Path = Path("/proc")) -> set[int]:
+    """A process and all that descend from it: under a sandbox, the one on the board is a grandchild."""
+    found, waiting = set(), [pid]
+    while waiting:
+        at = waiting.pop()
+        found.add(at)
+        for children in (procfs / str(at) / "task").glob("*/children"):
+            try:
+                waiting += [int(child) for child in children.read_text().split()]
+            except OSError:  # it has ended meanwhile
+                continue
+    return found
 
 
 def _digest(found: dict[str, str]) -> str:
     text = "\n".join(f"{name}={found[name]}" for name in sorted(found))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "unavailable"

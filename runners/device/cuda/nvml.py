@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-import concurrent.futures
+import queue
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntFlag
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from runners.errors import DeviceError
 
@@ -96,19 +97,31 @@ class TimedNvml:
         self._call("unlock clock", self._nvml.unlock_sm_clock)
 
     def _call(self, name: str, call: Callable[[], Answer]) -> Answer:
-        executor = concurrent.futures.ThreadPoolExecutor(max_workers=1)
-        future = executor.submit(call)
-        executor.shutdown(wait=False)
+        answers: queue.SimpleQueue[tuple[Answer | None, Exception | None]] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put((call(), None))
+            except Exception as error:  # noqa: BLE001 - carried over to the caller's thread and raised there
+                answers.put((None, error))
+
+        # A daemon: a call that never returns must not keep this process from ending.
+        threading.Thread(target=ask, name="nvml-call", daemon=True).start()
         try:
-            return future.result(self._timeout_s)
-        except concurrent.futures.TimeoutError as error:
-            raise DeviceError(f"NVML did not answer {name!r} within {self._timeout_s:g} s") from error
+            answer, error = answers.get(timeout=self._timeout_s)
+        except queue.Empty as empty:
+            raise DeviceError(f"NVML did not answer {name!r} within {self._timeout_s:g} s") from empty
+        if isinstance(error, DeviceError | PermissionError):
+            raise error
+        if error is not None:
+            raise DeviceError(f"NVML failed at {name!r}: {error}") from error
+        return cast("Answer", answer)
 
 
 class RealNvml:
-    """One board through nvidia-ml-py."""
+    """One board through nvidia-ml-py, named by its index or its UUID."""
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, board: int | str) -> None:
         try:
             import pynvml
         except ImportError as error:
@@ -116,9 +129,11 @@ class RealNvml:
         self._n = pynvml
         try:
             pynvml.nvmlInit()
-            self._board = pynvml.nvmlDeviceGetHandleByIndex(index)
+            by_name = isinstance(board, str)
+            find = pynvml.nvmlDeviceGetHandleByUUID if by_name else pynvml.nvmlDeviceGetHandleByIndex
+            self._board = find(board)
         except pynvml.NVMLError as error:
-            raise DeviceError(f"there is no NVIDIA device {index} on this machine ({error})") from error
+            raise DeviceError(f"there is no NVIDIA device {board} on this machine ({error})") from error
 
     def facts(self) -> dict[str, str]:
         """See Nvml; what a board does not tell is "unavailable"."""
@@ -153,12 +168,24 @@ class RealNvml:
         return GpuReading(
             sm_clock_mhz=n.nvmlDeviceGetClockInfo(board, n.NVML_CLOCK_SM),
             memory_clock_mhz=n.nvmlDeviceGetClockInfo(board, n.NVML_CLOCK_MEM),
-            power_w=n.nvmlDeviceGetPowerUsage(board) / 1000,
+            power_w=self._power_w(),
             temperature_c=n.nvmlDeviceGetTemperature(board, n.NVML_TEMPERATURE_GPU),
             events=ClockEvent(n.nvmlDeviceGetCurrentClocksEventReasons(board) & 0xFF),
             ecc_uncorrected=ecc,
             pids=tuple(p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(board)),
         )
+
+    def _power_w(self) -> float:
+        """Power at this instant; a board that only knows its mean over the last second gives that."""
+        n = self._n
+        asked = [(n.NVML_FI_DEV_POWER_INSTANT, n.NVML_POWER_SCOPE_GPU)]
+        try:
+            (field,) = n.nvmlDeviceGetFieldValues(self._board, asked)
+        except n.NVMLError:  # an older driver
+            field = None
+        if field is not None and field.nvmlReturn == n.NVML_SUCCESS:
+            return float(field.value.uiVal) / 1000
+        return float(n.nvmlDeviceGetPowerUsage(self._board)) / 1000
 
     def supported_sm_clocks_mhz(self) -> tuple[int, ...]:
         """See Nvml."""

@@ -100,6 +100,9 @@ class ScriptedChild:
         self.machine.now_s += sum(cpu) * (stretch - 1) if all(map(math.isfinite, cpu)) else 0.0
         return {"wall_s": [s * stretch for s in cpu], "cpu_s": cpu, "involuntary_switches": 0, **self._canary(message)}
 
+    def _launch_canary(self, message: Any) -> dict[str, Any]:
+        return self._canary(message)
+
     def _recheck(self, _: Any) -> dict[str, Any]:
         return {}
 
@@ -127,6 +130,12 @@ class QuietDevice:
     def taken(self) -> Iterator[None]:
         self.times_taken += 1
         yield
+
+    def hello(self) -> dict[str, str]:
+        return {}
+
+    def clock_stood(self, before: Conditions, after: Conditions) -> bool:
+        return True
 
     def hold(self, pid: int, *, threads: int) -> tuple[Flag, ...]:
         self.held.append(pid)

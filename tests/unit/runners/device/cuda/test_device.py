@@ -1,50 +1,16 @@
-"""The CUDA device against a scripted NVML and scripted events: fault F7, and the timing rules of a GPU."""
+"""The CUDA device against a scripted NVML: fault F7."""
 
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 
 from runners.device import open_device
-from runners.device.cuda.device import CudaDevice, highest_clock_that_holds
-from runners.device.cuda.nvml import ClockEvent, GpuReading, TimedNvml
-from runners.device.cuda.timer import CudaTimer, launches_per_sample, rotation_count
+from runners.device.cuda.device import CudaDevice, family_of, foreigners, visible_board
+from runners.device.cuda.nvml import ClockEvent, TimedNvml
 from runners.errors import DeviceError
 from runners.measure.protocol import Flag
-
-IDLE = GpuReading(1500, 2600, 300.0, 50, ClockEvent.NONE, 0, ())
-FACTS = {"gpu_model": "NVIDIA H200", "gpu_uuid": "GPU-1", "driver": "580.1", "power_limit_w": "700.0"}
-
-
-@dataclass
-class ScriptedNvml:
-    now: GpuReading = IDLE
-    found: dict = field(default_factory=lambda: dict(FACTS))
-    clocks: tuple = (1980, 1830, 1500)
-    may_lock: bool = True
-    locked: list = field(default_factory=list)
-    cap_above_mhz: int = 10_000
-
-    def facts(self):
-        return dict(self.found)
-
-    def read(self):
-        if self.locked and self.locked[-1] is not None:
-            over = self.locked[-1] > self.cap_above_mhz
-            clock = min(self.locked[-1], self.cap_above_mhz)
-            return replace(self.now, sm_clock_mhz=clock, events=ClockEvent.SW_POWER_CAP if over else self.now.events)
-        return self.now
-
-    def supported_sm_clocks_mhz(self):
-        return self.clocks
-
-    def lock_sm_clock(self, mhz):
-        if not self.may_lock:
-            raise PermissionError
-        self.locked.append(mhz)
-
-    def unlock_sm_clock(self):
-        self.locked.append(None)
+from tests.unit.runners.device.cuda.scripted import FACTS, IDLE, ScriptedNvml
 
 
 def device_on(nvml, tmp_path, **more):
@@ -188,13 +154,6 @@ def test_a_poller_that_lost_nvml_stops_the_session(tmp_path):
             device.look(1)
 
 
-def test_the_highest_clock_that_holds_under_load_is_found_and_given_back():
-    nvml = ScriptedNvml(cap_above_mhz=1600)
-    assert highest_clock_that_holds(nvml, lambda: iter([None] * 5)) == 1500
-    assert nvml.locked[-1] is None
-    assert highest_clock_that_holds(ScriptedNvml(may_lock=False), lambda: iter([None])) is None
-
-
 def test_without_a_gpu_it_is_said_plainly(tmp_path):
     try:
         open_device("cuda", state_dir=tmp_path)
@@ -205,72 +164,76 @@ def test_without_a_gpu_it_is_said_plainly(tmp_path):
     assert "NVIDIA device" in said
 
 
-class ScriptedEvents:
-    """A device and a host clock; the host queues, the device runs behind."""
-
-    def __init__(self, kernel_s, launch_cost_s=5e-6):
-        self.kernel_s, self.launch_cost_s = kernel_s, launch_cost_s
-        self.host, self.device = 0.0, 0.0
-        self.flushed = []
-
-    def _queue(self, seconds):
-        self.host += 1e-6
-        self.device = max(self.device, self.host) + seconds
-
-    def delay(self, seconds):
-        self._queue(seconds)
-
-    def launch(self):
-        self.host += self.launch_cost_s
-        self._queue(self.kernel_s)
-
-    def record(self):
-        self._queue(0.0)
-        return self.device
-
-    def elapsed_s(self, start, stop):
-        self.host = max(self.host, stop)
-        return stop - start
-
-    def passed(self, event):
-        return event <= self.host
-
-    def flush_l2(self, size_bytes):
-        self.flushed.append(size_bytes)
-
-    def host_s(self):
-        return self.host
+def test_a_lock_of_a_runner_that_is_alive_is_left_alone(tmp_path):
+    alive = ScriptedNvml()
+    device = device_on(alive, tmp_path, wanted_mhz=1500)
+    with device.taken():
+        beside = ScriptedNvml()
+        device_on(beside, tmp_path)
+        assert beside.locked == []
+        assert (tmp_path / "gpu_clock_locked").exists()
 
 
-def test_behind_the_delay_a_short_kernel_is_timed_without_the_hosts_pauses():
-    events = ScriptedEvents(kernel_s=2e-6, launch_cost_s=5e-6)
-    timer = CudaTimer(events)
-    launches = timer.time_launches(events.launch, count=3, inner=20)
-    assert launches.wall_s == pytest.approx([2e-6] * 3)
-    assert timer.host_bound == 0
+def test_a_user_who_may_not_unlock_leaves_a_forgotten_lock_to_one_who_may(tmp_path):
+    class Unprivileged(ScriptedNvml):
+        def unlock_sm_clock(self):
+            raise PermissionError
+
+    (tmp_path / "gpu_clock_locked").write_text("1500\n")
+    device_on(Unprivileged(), tmp_path)
+    assert (tmp_path / "gpu_clock_locked").exists()
 
 
-def test_a_host_that_falls_behind_is_seen():
-    events = ScriptedEvents(kernel_s=2e-6, launch_cost_s=50e-6)
-    timer = CudaTimer(events)
-    timer.time_launches(events.launch, count=3, inner=20)
-    assert timer.host_bound == 3
+def test_a_child_is_told_which_board_to_open(tmp_path):
+    assert device_on(ScriptedNvml(), tmp_path).hello() == {"gpu_uuid": "GPU-1"}
 
 
-def test_a_cold_sample_flushes_before_each_and_a_warm_one_never():
-    events = ScriptedEvents(kernel_s=1e-3)
-    CudaTimer(events, flush_bytes=100).time_launches(events.launch, count=3, inner=1)
-    assert events.flushed == [100, 100, 100]
-    warm = ScriptedEvents(kernel_s=1e-3)
-    CudaTimer(warm).time_launches(warm.launch, count=3, inner=1)
-    assert warm.flushed == []
+@pytest.mark.parametrize(
+    ("visible", "board"), [(None, 0), ("", 0), ("2,3", 2), ("GPU-8a1b, GPU-9c", "GPU-8a1b"), ("MIG-1", "MIG-1")]
+)
+def test_the_board_is_the_first_that_cuda_may_use(visible, board):
+    assert visible_board(visible) == board
 
 
-@pytest.mark.parametrize(("launch_s", "launches"), [(1e-3, 1), (5e-6, 10), (0.0, 1000), (float("nan"), 1000)])
-def test_a_sample_is_long_against_the_events_resolution(launch_s, launches):
-    assert launches_per_sample(launch_s) == launches
+@pytest.mark.parametrize(
+    ("seen", "children", "strange"),
+    [
+        ((77, 4711), 1, {4711}),
+        ((90001,), 1, set()),  # our child under the number that the host knows it by
+        ((90001, 90002), 1, {90001, 90002}),
+        ((77,), 1, set()),
+        ((4711,), 0, {4711}),
+    ],
+)
+def test_strangers_are_told_from_own_children_even_when_a_container_renumbers_them(seen, children, strange):
+    assert foreigners(seen, {1, 77}, children=children) == strange
 
 
-@pytest.mark.parametrize(("buffer_bytes", "copies"), [(10 << 20, 25), (1 << 30, 1), (0, 1)])
-def test_small_buffers_are_rotated_until_they_exceed_the_cache(buffer_bytes, copies):
-    assert rotation_count(buffer_bytes, 50 << 20) == copies
+def test_a_grandchild_in_a_sandbox_belongs_to_the_family(tmp_path):
+    for pid, children in ((10, "11 12"), (11, ""), (12, "13"), (13, "")):
+        task = tmp_path / str(pid) / "task" / str(pid)
+        task.mkdir(parents=True)
+        (task / "children").write_text(children)
+    assert family_of(10, tmp_path) == {10, 11, 12, 13}
+
+
+@pytest.mark.parametrize(
+    ("clocks", "stood"), [((900, 1500, 1500, 1500, 1500), True), ((1500, 1500, 1400, 1500), False)]
+)
+def test_a_warm_up_is_over_when_the_last_clocks_agree(tmp_path, clocks, stood):
+    nvml = ScriptedNvml()
+    device = device_on(nvml, tmp_path)
+    looks = []
+    for clock in clocks:
+        nvml.now = replace(IDLE, sm_clock_mhz=clock)
+        looks.append(device.look(1))
+    assert device.clock_stood(looks[0], looks[-1]) is stood
+
+
+def test_whatever_nvml_raises_is_a_device_error():
+    class Broken(ScriptedNvml):
+        def read(self):
+            raise RuntimeError("GPU is lost")
+
+    with pytest.raises(DeviceError, match="GPU is lost"):
+        TimedNvml(Broken()).read()

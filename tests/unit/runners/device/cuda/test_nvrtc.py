@@ -7,7 +7,7 @@ import pytest
 from runners.device.cuda.nvrtc import TARGETS, compile_facts, text_sections, unavailable
 from runners.errors import BuildError
 
-ROOT = Path(__file__).parents[4] / "kernels_under_test"
+ROOT = Path(__file__).parents[5] / "kernels_under_test"
 SOURCES = sorted(ROOT.rglob("*.cu"))
 SMALL = 'extern "C" __global__ void twice(const float* x, float* y) { y[threadIdx.x] = 2.0f * x[threadIdx.x]; }\n'
 
