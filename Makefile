@@ -3,7 +3,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --no-compile
+# Quiet twice: errors are shown, warnings about root or a cache folder are not, since nobody has to act on them.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --quiet --no-compile
 # Ends the program when `make` itself is killed: a demo that nobody watches must not go on.
 TIED = exec $(BIN)/python -I -S service/local/guard.py $$PPID 15 -1 -1
 

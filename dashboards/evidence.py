@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from dashboards.figures import SampleSide
 from dashboards.measured import Control, Measured, controls_of, measured_commits, proving_runs
+from service.domain.reproduce import clone_command, compare_command
 from service.domain.severity import rate
 from service.store.bisections import Cost, commit_ids, cost_of
 from service.store.impact import reach_of
@@ -69,10 +70,17 @@ class Evidence:
     @property
     def reproduce(self) -> str:
         """The command that shows the change on any machine with the repository."""
-        head = self.row.culprit_sha or self.row.bad_sha
-        base = f"{head[:12]}~1" if self.row.culprit_sha else self.row.good_sha[:12]
-        kernel = f" --kernel '{self.lead.workload}'" if self.lead else ""
-        return f"kernelwatch compare {base} {head[:12]}{kernel}"
+        return compare_command(
+            good_sha=self.row.good_sha,
+            bad_sha=self.row.bad_sha,
+            culprit_sha=self.row.culprit_sha,
+            workload=self.lead.workload if self.lead else None,
+        )
+
+    @property
+    def clone(self) -> str:
+        """The command that makes a clone to run it in."""
+        return clone_command(self.row.clone_url)
 
 
 def gather(session: Session, regression_id: int) -> Evidence | None:

@@ -74,7 +74,7 @@ def evidence_json(desk: Desk, regression_id: int) -> Response:
 def as_json(found: Evidence) -> dict[str, Any]:
     """The bundle as plain data; times are seconds, moments ISO 8601 in UTC."""
     return {
-        "regression": _plain(found.row),
+        "regression": {name: value for name, value in _plain(found.row).items() if name != "clone_url"},
         "severity_reason": found.severity_reason,
         "model_steps": list(found.steps),
         "series": [_plain(one) for one in found.touched],
@@ -96,6 +96,7 @@ def as_json(found: Evidence) -> dict[str, Any]:
             "searching": found.cost.searching_s,
             "total": found.cost.total_s,
         },
+        "clone": found.clone,
         "reproduce": found.reproduce,
     }
 

@@ -79,10 +79,10 @@ def create_blueprint(
         blueprint.add_url_rule(rule, endpoint, partial(view, desk), methods=["GET"])
     for rule, endpoint, view in WRITE_RULES:
         blueprint.add_url_rule(rule, endpoint, partial(view, desk), methods=["POST"])
-    blueprint.context_processor(partial(_context, desk))
+    blueprint.app_context_processor(partial(_context, desk))  # pages of errors have no blueprint
     blueprint.after_request(_harden)
-    blueprint.register_error_handler(404, partial(_page_of_error, desk))
-    blueprint.register_error_handler(actions.ForbiddenError, partial(_page_of_error, desk))
+    blueprint.register_error_handler(404, _not_found)
+    blueprint.register_error_handler(actions.ForbiddenError, _forbidden)
     return blueprint
 
 
@@ -133,8 +133,15 @@ def _harden(response: Response) -> Response:
     return response
 
 
-def _page_of_error(desk: Desk, error: Exception) -> tuple[str, int]:  # noqa: ARG001
-    if isinstance(error, actions.ForbiddenError):
-        return render_template("error.html", title="Not allowed", sentence=str(error)), 403
+def error_page(status: int, title: str, sentence: str) -> Response:
+    """A page that says what went wrong and where to go from here; also for addresses that are nobody's."""
+    return _harden(Response(render_template("error.html", title=title, sentence=sentence), status=status))
+
+
+def _not_found(error: Exception) -> Response:
     sentence = getattr(error, "description", None) or f"There is no page at {request.path}."
-    return render_template("error.html", title="Not found", sentence=sentence), 404
+    return error_page(404, "Not found", sentence)
+
+
+def _forbidden(error: Exception) -> Response:
+    return error_page(403, "Not allowed", str(error))

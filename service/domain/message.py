@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from service.domain.reproduce import compare_command
 from service.domain.states import Direction, NotificationEvent
 
 
@@ -123,10 +124,12 @@ class Message:
     @property
     def reproduce(self) -> str:
         """The command that shows it on any machine with the repository."""
-        head = self.culprit.sha[:12] if self.culprit else self.bad.sha[:12]
-        base = f"{head}~1" if self.culprit else self.good.sha[:12]
-        kernel = f" --kernel '{self.series[0].workload}'" if self.series else ""
-        return f"kernelwatch compare {base} {head}{kernel}"
+        return compare_command(
+            good_sha=self.good.sha,
+            bad_sha=self.bad.sha,
+            culprit_sha=self.culprit.sha if self.culprit else None,
+            workload=self.series[0].workload if self.series else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)

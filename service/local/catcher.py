@@ -9,6 +9,7 @@ the same message: its sender died before it had written down the first answer. R
 
 from __future__ import annotations
 
+import base64
 import email
 import email.policy
 import itertools
@@ -26,10 +27,14 @@ from typing import Any
 import click
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from flask import Blueprint, Flask, Response, abort, jsonify, render_template, request
+from flask import Blueprint, Flask, Response, abort, jsonify, render_template, request, url_for
+from werkzeug.exceptions import HTTPException
 from werkzeug.serving import make_server
 
+from service.local.caught import framed, linked
+
 PAGE_LIMIT = 200
+PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})  # an SVG could carry a script
 
 
 class MessageKind(StrEnum):
@@ -54,6 +59,7 @@ class CaughtMessage:
     payload: dict[str, Any] = field(default_factory=dict)
     headers: dict[str, str] = field(default_factory=dict)
     key: str | None = None  # the sender's own name for the message
+    parts: dict[str, dict[str, str]] = field(default_factory=dict)  # by Content-ID: its type, and its data in base 64
 
 
 class MessageStore:
@@ -130,6 +136,7 @@ class MailHandler:
             html=_part(mail, "html"),
             headers={name: str(value) for name, value in mail.items()},
             key=mail["message-id"],
+            parts=_pictures(mail),
         )
         return "250 OK"
 
@@ -139,13 +146,33 @@ def _part(mail: EmailMessage, kind: str) -> str | None:
     return str(body.get_content()) if body is not None else None
 
 
+def _pictures(mail: EmailMessage) -> dict[str, dict[str, str]]:
+    """The pictures that came with a mail, by Content-ID."""
+    return {
+        str(part["content-id"]).strip().strip("<>"): {
+            "type": part.get_content_type(),
+            "data": base64.b64encode(part.get_content()).decode(),
+        }
+        for part in mail.walk()
+        if part["content-id"] and part.get_content_type() in PICTURES
+    }
+
+
 def create_app(store: MessageStore) -> Flask:
     """The receiver and the page."""
     app = Flask(__name__, static_folder=None)
     app.register_blueprint(_slack(store))
     app.register_blueprint(_webhooks(store))
     app.register_blueprint(_pages(store))
+    app.register_error_handler(HTTPException, _refusal)
     return app
+
+
+def _refusal(error: HTTPException) -> tuple[str | dict[str, Any], int]:
+    """What is not here: a page for a browser, JSON for a program."""
+    if request.accept_mimetypes.best_match(["application/json", "text/html"]) == "text/html":
+        return render_template("catcher_error.html", title=error.name, path=request.path), error.code or 500
+    return {"ok": False, "error": error.name.lower().replace(" ", "_")}, error.code or 500
 
 
 def _json_object() -> dict[str, Any] | None:
@@ -216,11 +243,26 @@ def _pages(store: MessageStore) -> Blueprint:
     @routes.get("/")
     def page() -> str:
         messages = store.all()[::-1]
-        return render_template("catcher.html", messages=messages[:PAGE_LIMIT], total=len(messages), moment=_moment)
+        return render_template(
+            "catcher.html",
+            messages=messages[:PAGE_LIMIT],
+            total=len(messages),
+            moment=_moment,
+            linked=linked,
+            frame_of=_frame_of,
+        )
 
     @routes.get("/messages.json")
     def listing() -> Response:
-        return jsonify([asdict(message) for message in store.all()])
+        return jsonify([{**asdict(message), "parts": sorted(message.parts)} for message in store.all()])
+
+    @routes.get("/messages/<int:number>/parts/<name>")
+    def part(number: int, name: str) -> Response:
+        message = store.get(number)
+        if message is None or name not in message.parts:
+            abort(404)
+        found = message.parts[name]
+        return Response(base64.b64decode(found["data"]), content_type=found["type"])
 
     @routes.get("/messages/<int:number>.json")
     def one(number: int) -> Response:
@@ -234,6 +276,15 @@ def _pages(store: MessageStore) -> Blueprint:
         return {"status": "ok"}
 
     return routes
+
+
+def _frame_of(message: CaughtMessage) -> str:
+    """A mail's HTML with its pictures taken from here."""
+    return framed(
+        message.html or "",
+        parts=message.parts,
+        address_of=lambda name: url_for("pages.part", number=message.number, name=name),
+    )
 
 
 def keep_slack(store: MessageStore, channel: str, body: dict[str, Any]) -> CaughtMessage:

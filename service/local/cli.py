@@ -36,9 +36,10 @@ def up(*, data_dir: Path | None, host: str | None, port: int | None, pool: str, 
     options = StackOptions(pool=None if no_runner else pool)
     try:
         with Stack(settings, options, say=terminal_says) as stack:
-            terminal_says(f"\nkernelwatch is up: {stack.addresses.web_url}\nlogs: {stack.logs}\nCtrl-C stops it.\n")
+            words = f"kernelwatch is up: {stack.addresses.web_url}\n"
+            words += "" if settings.admin_token else f"sign in:           {stack.sign_in_url}\n"
+            terminal_says(f"\n{words}logs:              {stack.logs}\nCtrl-C stops it.\n")
             stack.serve()
-            stack.tell("stopping")
     except StoppedError as stopped:
         terminal_says(str(stopped))
     except LocalError as error:

@@ -98,6 +98,11 @@ class Stack:
         """Say something with the time since the start before it."""
         self._say(f"{time.monotonic() - self._began:6.1f} s  {text}")
 
+    @property
+    def sign_in_url(self) -> str:
+        """Where to sign in; the token stands behind the #, which a browser keeps to itself."""
+        return f"{self.addresses.web_url}/sign-in#{self._variables['KERNELWATCH_ADMIN_TOKEN']}"
+
     def environment(self, without: tuple[str, ...] = ()) -> dict[str, str]:
         """What a process of the service needs to know, less what it must not know."""
         return {name: value for name, value in {**os.environ, **self._variables}.items() if name not in without}

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -192,6 +193,8 @@ class Supervisor:
         """Stop every member, last started first."""
         while self._watched:
             member = self._watched.pop().member
+            with suppress(OSError):  # the terminal may be gone: no reason to leave a process behind
+                self.say(f"stopping {member.name}")
             member.stop()
 
     def request_stop(self, number: int, _frame: FrameType | None) -> None:
@@ -203,7 +206,10 @@ class Supervisor:
                 if process is not None:
                     kill_group(process.pid)
             os._exit(130)
-        self.stopping = True
+        if not self.stopping:
+            self.stopping = True
+            with suppress(OSError, RuntimeError):  # no terminal; or the signal came in the middle of another line
+                self.say("stopping ... (Ctrl-C again kills)")
 
     def listen(self) -> None:
         """Take Ctrl-C and SIGTERM as requests to stop."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import structlog
 from flask import Flask
 
+from dashboards.views import error_page
 from service.settings import Settings, check_secrets
 from service.web import errors, health, read_api, runner_api, webhooks, write_api
 from service.web.dashboard import dashboard, set_cookies
@@ -20,7 +21,7 @@ def create_app(settings: Settings, services: Services | None = None) -> Flask:
     app.json.sort_keys = False  # type: ignore[attr-defined]
     parts = services or connect(settings)
     app.extensions[EXTENSION] = parts
-    errors.register(app)
+    errors.register(app, page=error_page)
     for module in (webhooks, runner_api, read_api, write_api, health):
         app.register_blueprint(module.blueprint)
     set_cookies(app, settings)

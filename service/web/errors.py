@@ -1,17 +1,21 @@
-"""Errors as problem+json (RFC 9457): a title, a status, a sentence, and never a traceback."""
+"""Errors: problem+json (RFC 9457) for programs, a page for browsers; a title, a status, a sentence, no traceback."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import structlog
-from flask import Flask, Response, json, request
+from flask import Flask, Response, current_app, json, request
 from sqlalchemy.exc import OperationalError
 from werkzeug.exceptions import HTTPException
 
 PROBLEM_TYPE = "application/problem+json"
 MACHINE_PREFIXES = ("/api/", "/webhooks/", "/healthz", "/readyz")
 RETRY_AFTER_S = 5
+PAGE_EXTENSION = "kernelwatch-error-page"
+
+Page = Callable[[int, str, str], Response]  # status, title, sentence
 
 log = structlog.get_logger(__name__)
 
@@ -35,8 +39,9 @@ def problem(status: int, title: str, detail: str, **extra: Any) -> Response:
     return response
 
 
-def register(app: Flask) -> None:
-    """Make every error of the app an answer a client can read."""
+def register(app: Flask, *, page: Page) -> None:
+    """Make every error of the app an answer that a client can read; a browser gets `page`."""
+    app.extensions[PAGE_EXTENSION] = page
     app.register_error_handler(ProblemError, _of_problem)
     app.register_error_handler(HTTPException, _of_http)
     app.register_error_handler(OperationalError, _of_database)
@@ -72,6 +77,9 @@ def _of_bug(error: Exception) -> Response:
 
 
 def _answer(status: int, title: str, detail: str) -> Response:
-    if request.path.startswith(MACHINE_PREFIXES):
+    if f"{request.path}/".startswith(MACHINE_PREFIXES):
         return problem(status, title, detail)
+    if request.accept_mimetypes.best_match(["text/plain", "text/html"]) == "text/html":
+        page: Page = current_app.extensions[PAGE_EXTENSION]
+        return page(status, title, detail)
     return Response(f"{title}: {detail}\n", status=status, content_type="text/plain; charset=utf-8")

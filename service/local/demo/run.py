@@ -7,6 +7,7 @@ demos do not meet). With DATABASE_URL the database is somebody else's, so a new 
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 import httpx
 from sqlalchemy.orm import Session
@@ -21,7 +23,7 @@ from sqlalchemy.orm import Session
 from service.domain.states import ChannelKind, Direction, MeasurePolicy
 from service.local.demo.forge import Forge
 from service.local.demo.history import MadePush, build_history
-from service.local.demo.table import judge, render
+from service.local.demo.table import NextSteps, judge, render
 from service.local.demo.watch import Watch
 from service.local.errors import LocalError, StoppedError
 from service.local.placement import erase, make_private
@@ -82,7 +84,6 @@ def run_demo(settings: Settings, *, end: DemoEnd) -> bool:
             if end is DemoEnd.STAY:
                 terminal_says(f"\nthe site stays at {stack.addresses.web_url} until Ctrl-C")
                 stack.serve()
-            stack.tell("stopping")
     return outcome.passed
 
 
@@ -93,6 +94,7 @@ class Driver:
         self.stopping = threading.Event()
         self._settings = settings
         self._addresses: Addresses = stack.addresses
+        self._sign_in_url = stack.sign_in_url
         self._say: Callable[[str], None] = stack.tell
         self._began = time.monotonic()
 
@@ -117,7 +119,12 @@ class Driver:
                 self._say(f"push {number}/{len(pushes)}  {len(push.commits)} commits, tip {push.tip.sha[:10]}")
                 forge.push(push)
                 self._await_quiet(watch)
-            return self._conclude(watch, pushes)
+            steps = NextSteps(
+                sign_in_url=self._sign_in_url,
+                clone_url=str(forge.bare),
+                program=str(Path(sys.executable).with_name("kernelwatch")),
+            )
+            return self._conclude(watch, pushes, steps=steps)
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[Forge, Watch, tuple[MadePush, ...]]]:
@@ -183,7 +190,7 @@ class Driver:
             for line in watch.news():
                 self._say(line)
 
-    def _conclude(self, watch: Watch, pushes: tuple[MadePush, ...]) -> bool:
+    def _conclude(self, watch: Watch, pushes: tuple[MadePush, ...], *, steps: NextSteps) -> bool:
         found = watch.found()
         verdict = judge(pushes, found, channels=(MAIL, SLACK), caught=self._caught())
         self._say(
@@ -193,6 +200,7 @@ class Driver:
                 web_url=self._addresses.web_url,
                 catcher_url=self._addresses.catcher_url,
                 wall_s=time.monotonic() - self._began,
+                steps=steps,
             )
         )
         return verdict.passed

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from service.domain.reproduce import clone_command
 from service.local.demo.history import MadeCommit, MadePush
 from service.local.demo.plan import Planted
 from service.local.demo.watch import Found, Totals
@@ -79,7 +81,36 @@ def _complaints(
     return complaints
 
 
-def render(verdict: Verdict, totals: Totals, *, web_url: str, catcher_url: str | None, wall_s: float) -> str:
+@dataclass(frozen=True, slots=True)
+class NextSteps:
+    """What a person needs to go on: to sign in, a clone, and the program."""
+
+    sign_in_url: str
+    clone_url: str
+    program: str  # path of `kernelwatch`
+
+    def lines(self, found: Sequence[Found]) -> list[str]:
+        """Each step as one line to copy."""
+        lines = [f"sign in   {self.sign_in_url}"]
+        first = next((one.reproduce for one in found if one.reproduce), "")
+        if first:
+            compare = first.replace("kernelwatch", shlex.quote(self.program), 1)
+            lines += [
+                "reproduce the first one in a clone of your own:",
+                f"  {clone_command(self.clone_url)} && {compare}",
+            ]
+        return lines
+
+
+def render(
+    verdict: Verdict,
+    totals: Totals,
+    *,
+    web_url: str,
+    catcher_url: str | None,
+    wall_s: float,
+    steps: NextSteps | None = None,
+) -> str:
     """The table as text for a terminal."""
     lines = ["", "planted versus found".upper(), "-" * WIDTH]
     for row in verdict.rows:
@@ -110,5 +141,7 @@ def render(verdict: Verdict, totals: Totals, *, web_url: str, catcher_url: str |
     lines.append(f"dashboard {web_url}")
     if catcher_url:
         lines.append(f"messages  {catcher_url}")
+    if steps is not None:
+        lines += steps.lines([row.found for row in verdict.rows if row.found])
     lines.append("exactly the planted commits were found" if verdict.passed else "the demo FAILED")
     return "\n".join(lines)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
+from service.domain.reproduce import compare_command
 from service.domain.states import BisectionState, NotificationState, RunState
 from service.store import bisections
 from service.store.tables import (
@@ -42,6 +43,7 @@ class Found:
     series: int
     cost_device_s: float  # to confirm and to search
     told: tuple[tuple[str, str, int], ...]  # (channel, event, messages sent)
+    reproduce: str = ""  # the command that shows it in a clone
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,14 @@ class Watch:
             .join(ChangePoint, ChangePoint.series_id == Series.id)
             .where(ChangePoint.regression_id == regression.id)
         ).all()
+        clearest = session.scalar(
+            select(Workload.key)
+            .join(Series, Series.workload_id == Workload.id)
+            .join(ChangePoint, ChangePoint.series_id == Series.id)
+            .where(ChangePoint.regression_id == regression.id, ChangePoint.withdrawn_at.is_(None))
+            .order_by(func.abs(ChangePoint.z).desc(), ChangePoint.id)
+            .limit(1)
+        )
         told = session.execute(
             select(Channel.name, Notification.event, func.count())
             .join(Channel, Channel.id == Notification.channel_id)
@@ -180,6 +190,12 @@ class Watch:
             series=len(families),
             cost_device_s=bisections.cost_of(session, regression_id=regression.id).total_s,
             told=tuple(sorted((channel, event, count) for channel, event, count in told)),
+            reproduce=compare_command(
+                good_sha=session.get_one(GitCommit, regression.good_commit_id).sha,
+                bad_sha=session.get_one(GitCommit, regression.bad_commit_id).sha,
+                culprit_sha=sha,
+                workload=clearest,
+            ),
         )
 
     def totals(self) -> Totals:

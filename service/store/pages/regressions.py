@@ -38,6 +38,7 @@ class RegressionRow:
     regression_id: int
     repository_id: int
     repository: str
+    clone_url: str
     direction: str
     state: str
     severity: str
@@ -94,6 +95,7 @@ def _rows() -> Select[*tuple[Any, ...]]:
             Regression.id.label("regression_id"),
             Regression.repository_id,
             Repository.name.label("repository"),
+            Repository.clone_url,
             Regression.direction,
             Regression.state,
             Regression.severity,

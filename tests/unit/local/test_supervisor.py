@@ -103,9 +103,30 @@ def test_members_stop_in_the_reverse_order_of_their_start():
     for name in ("database", "web", "runner"):
         supervisor.add(Member(name, journal))
     supervisor.stop_all()
-    assert journal[3:] == ["stop runner", "stop web", "stop database"]
+    assert journal[3::2] == ["stopping runner", "stopping web", "stopping database"]
+    assert journal[4::2] == ["stop runner", "stop web", "stop database"]
     supervisor.stop_all()
-    assert len(journal) == 6
+    assert len(journal) == 9
+
+
+def test_the_first_ctrl_c_is_answered_at_once_and_only_once(watched):
+    supervisor, _, _, said = watched
+    supervisor.request_stop(signal.SIGINT, None)
+    supervisor.request_stop(signal.SIGTERM, None)
+    assert said == ["stopping ... (Ctrl-C again kills)"]
+    assert supervisor.stopping
+
+
+def test_members_stop_even_if_nobody_listens_any_more():
+    def gone(_text):
+        raise BrokenPipeError
+
+    journal = []
+    supervisor = Supervisor(say=gone)
+    supervisor.add(Member("web", journal))
+    supervisor.request_stop(signal.SIGHUP, None)
+    supervisor.stop_all()
+    assert journal == ["start web", "stop web"]
 
 
 def test_member_whose_first_start_fails_is_stopped_with_the_rest():
@@ -116,7 +137,7 @@ def test_member_whose_first_start_fails_is_stopped_with_the_rest():
     with pytest.raises(StartError):
         supervisor.add(broken)
     supervisor.stop_all()
-    assert journal == ["stop web"]
+    assert journal == ["stopping web", "stop web"]
 
 
 def test_request_to_stop_ends_the_run(watched):

@@ -8,7 +8,7 @@ import pytest
 
 from service.local.demo.history import MadeCommit, MadePush
 from service.local.demo.plan import PlannedCommit, Planted
-from service.local.demo.table import judge, render
+from service.local.demo.table import NextSteps, judge, render
 from service.local.demo.watch import Found, Totals
 
 SLOW = MadeCommit(PlannedCommit("tile", (), Planted.REGRESSION, "gemm"), "a" * 40, 3)
@@ -89,3 +89,21 @@ def test_table_shows_commit_effect_cost_link_and_ends_with_the_verdict():
     failed = render(verdict(FOUND[1:]), totals, web_url="http://x", catcher_url=None, wall_s=300.0)
     assert "MISSED" in failed
     assert failed.splitlines()[-1] == "the demo FAILED"
+
+
+def test_the_next_step_is_one_line_to_copy():
+    command = f"kernelwatch compare {'a' * 12}~1 {'a' * 12} --kernel 'gemm_f32[m=64]'"
+    totals = Totals(runs=20, failed_runs=0, measurements=300, wrong_results=3, device_s=200.0)
+    shown = render(
+        verdict(changed(reproduce=command)),
+        totals,
+        web_url="http://x",
+        catcher_url=None,
+        wall_s=300.0,
+        steps=NextSteps(sign_in_url="http://x/sign-in#t", clone_url="/data/forge.git", program="/my venv/kernelwatch"),
+    )
+    assert "http://x/sign-in#t" in shown
+    assert (
+        f"  git clone '/data/forge.git' 'forge' && cd 'forge' && '/my venv/{command.replace(' ', chr(39) + ' ', 1)}"
+        in shown
+    )
