@@ -13,7 +13,7 @@ from plotly.io import to_json
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
-from dashboards import formats
+from dashboards import boundary, formats
 from dashboards.desk import Desk
 from dashboards.figures import ChartChange, ChartFailure, ChartPoint, series_figure
 from dashboards.meaning import Meaning, meaning
@@ -22,6 +22,7 @@ from service.domain.mixes import load_mixes, problem_key
 from service.domain.points import Figure as PointFigure
 from service.domain.points import to_points
 from service.domain.states import OPEN_REGRESSION_STATES
+from service.store import lineage
 from service.store.pages import regressions as regression_rows
 from service.store.pages import runs as run_rows
 from service.store.pages import series as series_rows
@@ -126,10 +127,16 @@ def history_figure(
     head: SeriesHead,
     *,
     failed_runs: Sequence[FailedRunRow] = (),
+    earlier: boundary.Before | None = None,
 ) -> Figure:
-    """The chart of a series from its rows."""
-    failures = chart_failures(rows, failed_runs)
-    return series_figure(chart_points(rows), chart_changes(changes, head), failures, unit=head.unit)
+    """The chart of a series from its rows, behind that of the series which it continues."""
+    return series_figure(
+        chart_points(rows),
+        chart_changes(changes, head),
+        chart_failures(rows, failed_runs),
+        earlier=boundary.chart_earlier(earlier, chart_points(earlier.rows)) if earlier else None,
+        unit=head.unit,
+    )
 
 
 def series(desk: Desk, series_id: int) -> str:
@@ -142,6 +149,8 @@ def series(desk: Desk, series_id: int) -> str:
         changes = series_rows.changes_of(session, series_id)
         controls = series_rows.controls_beside(session, head)
         failed_runs = series_rows.failed_runs_beside(session, head)
+        earlier = boundary.before(session, head, rows)
+        living_id = lineage.living_kin(session, series_id=series_id)
         ok = [row for row in rows if row.status == MeasurementStatus.OK.value and row.value_s]
         means = newest_meaning(session, head, ok[-1]) if ok and head.unit == formats.SECOND else None
     open_ids = {
@@ -159,7 +168,11 @@ def series(desk: Desk, series_id: int) -> str:
         last=ok[-1] if ok else None,
         means=means,
         open_ids=sorted(open_ids - {None}, key=str),
-        chart_json=embedded(history_figure(rows, changes, head, failed_runs=failed_runs)) if rows else None,
+        chart_json=(
+            embedded(history_figure(rows, changes, head, failed_runs=failed_runs, earlier=earlier)) if rows else None
+        ),
+        earlier=earlier,
+        living_id=living_id,
         detection=detection_facts(head.detection),
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-CONTRACT_VERSION = 1
+CONTRACT_VERSION = 2
 
 
 class RunReason(StrEnum):
@@ -24,6 +24,7 @@ class RunReason(StrEnum):
     CONFIRM = "confirm"
     VERIFY = "verify"
     MANUAL = "manual"
+    BRIDGE = "bridge"
 
 
 class MeasurementStatus(StrEnum):

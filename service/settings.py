@@ -34,6 +34,7 @@ class Settings(BaseSettings):
     log_level: str = "INFO"
     log_format: str = "console"
     min_effect: float = 0.02
+    bridge_commits: int = Field(default=5, ge=0, le=100)
     mail_from: str = "kernelwatch@localhost"
     smtp_url: str | None = None
     catcher_url: str | None = None

@@ -63,7 +63,13 @@ def after_report(parts: Services, *, run_id: int) -> None:
     structlog.contextvars.bind_contextvars(run=run_id)
     with parts.sessions.begin() as session:
         policy = DetectionPolicy(min_effect=parts.settings.min_effect)
-        aftermath = analyse_run(session, run_id=run_id, now=parts.clock(), policy=policy)
+        aftermath = analyse_run(
+            session,
+            run_id=run_id,
+            now=parts.clock(),
+            policy=policy,
+            bridge_commits=parts.settings.bridge_commits,
+        )
     try:
         trace.trace_culprits(parts.sessions, mirrors=parts.mirrors)  # before the messages, which name the owners
     except MirrorError as error:

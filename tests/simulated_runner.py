@@ -58,6 +58,7 @@ class SimulatedRunner:
     facts: Mapping[str, str] = field(default_factory=lambda: {"cpu": "simulated"})
     device: str = "simulated"
     version: int = 1
+    version_from: tuple[int, int] | None = None  # (position, version): commits from there on hold that version
     harness_epoch: int = 1
     device_seed: int | None = None  # another noise than the story's seed makes
 
@@ -114,7 +115,7 @@ class SimulatedRunner:
             sha=sha,
             benchmark=benchmark,
             family=family,
-            version=self.version,
+            version=self._version_at(sha),
             problem=family,
             device="cpu",
             workload=key,
@@ -130,6 +131,10 @@ class SimulatedRunner:
             blocks=blocks,
             code_hash=f"{family}:{factor}",
         )
+
+    def _version_at(self, sha: str) -> int:
+        position, version = self.version_from or (len(self.line), 0)
+        return version if self.line.index(sha) >= position else self.version
 
     def _blocks(self, base_s: float, *, processes: int, drift: float):
         for process in range(processes):

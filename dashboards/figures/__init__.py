@@ -7,12 +7,13 @@ than `MAX_POINTS` figures are thinned without losing an extreme or a marked poin
 
 from dashboards.figures.base import MAX_POINTS
 from dashboards.figures.evidence import SampleSide, posterior_figure, samples_figure
-from dashboards.figures.history import ChartChange, ChartFailure, ChartPoint, series_figure, thin
+from dashboards.figures.history import ChartChange, ChartEarlier, ChartFailure, ChartPoint, series_figure, thin
 from dashboards.figures.sparkline import belief_bars, sparkline
 
 __all__ = [
     "MAX_POINTS",
     "ChartChange",
+    "ChartEarlier",
     "ChartFailure",
     "ChartPoint",
     "SampleSide",

@@ -57,6 +57,15 @@ class ChartFailure:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class ChartEarlier:
+    """The series that this one continues: its points, where the new one begins, and what changed there in words."""
+
+    points: Sequence[ChartPoint]
+    position: int
+    words: str
+
+
 def thin(points: Sequence[ChartPoint], keep: Collection[int], limit: int = MAX_POINTS) -> list[ChartPoint]:
     """Thin points to about `limit`: per bucket the first, lowest, highest and last, and every position in `keep`.
 
@@ -80,13 +89,18 @@ def series_figure(
     changes: Sequence[ChartChange],
     failures: Sequence[ChartFailure],
     *,
+    earlier: ChartEarlier | None = None,
     unit: str = formats.SECOND,
 ) -> go.Figure:
-    """The history of one series: interval band, line, level of each segment, marked changes and failed commits."""
+    """The history of one series: interval band, line, level of each segment, marked changes and failed commits.
+
+    What came before it in another environment is drawn lighter, up to a labelled border: the step there is no change.
+    """
     shown = thin(points, {change.position for change in changes})
+    before = thin(earlier.points, ()) if earlier else []
     size, symbol = scale_of([point.value_s for point in shown], unit)
-    low, high = span_of([edge / size for point in shown for edge in _interval(point)])
-    data: list[dict[str, Any]] = []
+    low, high = span_of([edge / size for point in (*before, *shown) for edge in _interval(point)])
+    data: list[dict[str, Any]] = [_line(before, size, symbol, pale=True)] if before else []
     if shown:
         data += [*_band(shown, size), _line(shown, size, symbol)]
         data += _levels(points, changes, size)
@@ -94,11 +108,14 @@ def series_figure(
     data += [_failures(failures, low)] if failures else []
     layout = layout_of(
         height=380,
-        xaxis=_commit_axis([*shown, *failures]),
+        xaxis=_commit_axis([*before, *shown, *failures]),
         yaxis={"title": {"text": symbol}, "range": [low, high], **AXIS},
     )
     layout["shapes"] = [_step_range(change) for change in changes]
     layout["annotations"] = [_step_label(change) for change in changes]
+    if earlier:
+        layout["shapes"].append(_border(earlier))
+        layout["annotations"].append(_border_label(earlier))
     return go.Figure(data=data, layout=layout)
 
 
@@ -128,11 +145,11 @@ def _band(points: Sequence[ChartPoint], size: float) -> list[dict[str, Any]]:
     ]
 
 
-def _line(points: Sequence[ChartPoint], size: float, unit: str) -> dict[str, Any]:
+def _line(points: Sequence[ChartPoint], size: float, unit: str, *, pale: bool = False) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "lines+markers" if len(points) <= MARKERS_UP_TO else "lines",
-        "name": "figure",
+        "name": "before" if pale else "figure",
         "x": [point.position for point in points],
         "y": [point.value_s / size for point in points],
         "line": {"color": "var(--line)", "width": 1.6},
@@ -142,6 +159,7 @@ def _line(points: Sequence[ChartPoint], size: float, unit: str) -> dict[str, Any
             f"<b>%{{y:.4~f}} {unit}</b> %{{customdata[2]}}<br>%{{customdata[0]}}  %{{customdata[3]}}"
             "<br>%{customdata[4]}<extra></extra>"
         ),
+        **({"opacity": 0.4} if pale else {}),
     }
 
 
@@ -258,6 +276,26 @@ def _step_label(change: ChartChange) -> dict[str, Any]:
         "showarrow": False,
         "text": f"<b>{formats.percent(change.effect)}</b>",
         "font": {"color": _colour(change.direction), "size": 12},
+    }
+
+
+def _border(earlier: ChartEarlier) -> dict[str, Any]:
+    x = earlier.position - 0.5
+    line = {"color": "var(--muted)", "width": 1.5, "dash": "dashdot"}
+    return {"type": "line", "x0": x, "x1": x, "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "line": line}
+
+
+def _border_label(earlier: ChartEarlier) -> dict[str, Any]:
+    return {
+        "x": earlier.position - 0.5,
+        "xref": "x",
+        "xanchor": "right",
+        "y": 0.02,
+        "yref": "paper",
+        "yanchor": "bottom",
+        "showarrow": False,
+        "text": plain(earlier.words),
+        "font": {"color": "var(--muted)", "size": 11},
     }
 
 

@@ -19,6 +19,8 @@ Z95 = 1.959964
 HISTORY_REASONS = frozenset({RunReason.PUSH, RunReason.NIGHTLY, RunReason.BACKFILL, RunReason.MANUAL})
 """Runs that detection reads as history. Interleaved runs (confirm, bisection, verify) compare commits within one run;
 as points they would put another day, and perhaps another machine, among the old ones, in the order of the search."""
+POINT_REASONS = HISTORY_REASONS | {RunReason.BRIDGE}
+"""Runs whose figures are points: the history, and the commits that a new environment measured again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,14 +31,14 @@ def closed_with_series(session: Session, *, series_ids: Collection[int]) -> Sequ
     )
 
 
-def newest_measured(session: Session, *, series_id: int) -> GitCommit | None:
-    """Return the newest first-parent commit that has a good figure in this series."""
+def newest_measured(session: Session, *, series_ids: Collection[int]) -> GitCommit | None:
+    """Return the newest first-parent commit that has a good figure in one of these series."""
     return session.scalars(
         select(GitCommit)
         .join(Measurement, Measurement.commit_id == GitCommit.id)
         .join(Run, Run.id == Measurement.run_id)
         .where(
-            Measurement.series_id == series_id,
+            Measurement.series_id.in_(series_ids),
             Measurement.status == MeasurementStatus.OK,
             Run.retracted_at.is_(None),
             GitCommit.position.is_not(None),

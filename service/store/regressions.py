@@ -171,13 +171,13 @@ def changes_in(session: Session, *, regression_id: int) -> Sequence[ChangePoint]
     ).all()
 
 
-def open_regressions_of_series(session: Session, *, series_id: int) -> Sequence[Regression]:
-    """Return the open regressions that hold a change point of this series."""
+def open_regressions_of_series(session: Session, *, series_ids: Collection[int]) -> Sequence[Regression]:
+    """Return the open regressions that hold a change point of one of these series."""
     return session.scalars(
         select(Regression)
         .join(ChangePoint, ChangePoint.regression_id == Regression.id)
         .where(
-            ChangePoint.series_id == series_id,
+            ChangePoint.series_id.in_(series_ids),
             Regression.state.in_(sorted(OPEN_REGRESSION_STATES)),
             Regression.direction == Direction.REGRESSION,
         )

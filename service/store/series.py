@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from service.store import lineage
 from service.store.bulk import insert_missing
 from service.store.tables import Benchmark, Environment, Series, Workload
 
@@ -113,15 +114,15 @@ def _find_workloads(
 
 
 def series_ids(session: Session, *, repository_id: int, wanted: set[SeriesKey]) -> dict[SeriesKey, int]:
-    """Ids of series by key; a new one is linked to its predecessor."""
+    """Ids of series by key. New ones are linked to their kin once their measurements are there (`lineage.relink`)."""
     if not wanted:
         return {}
     found = _find(session, wanted)
     missing = sorted(wanted - found.keys())
     if missing:
+        lineage.lock(session, repository_id=repository_id)
         insert_missing(session, Series, [{"repository_id": repository_id, **_columns(key)} for key in missing])
         found = _find(session, wanted)
-        _link(session, repository_id=repository_id, made={key: found[key] for key in missing})
     return found
 
 
@@ -136,39 +137,3 @@ def _find(session: Session, wanted: set[SeriesKey]) -> dict[SeriesKey, int]:
     )
     by_key = {SeriesKey(*row[:-1]): int(row[-1]) for row in rows}
     return {key: by_key[key] for key in wanted if key in by_key}
-
-
-def _link(session: Session, *, repository_id: int, made: Mapping[SeriesKey, int]) -> None:
-    """Point new series at the ones they continue: the newest of the same benchmark and workload name, metric and pool.
-
-    Equal names are what "the same" means across versions. A first series has no predecessor.
-    """
-    names = _names(session, {key.workload_id for key in made})
-    newest = (
-        select(Benchmark.name, Workload.key, Series.metric, Series.pool, func.max(Series.id))
-        .join(Workload, Workload.id == Series.workload_id)
-        .join(Benchmark, Benchmark.id == Workload.benchmark_id)
-        .where(
-            Series.repository_id == repository_id,
-            Series.id < min(made.values()),
-            Benchmark.name.in_(sorted({name for name, _ in names.values()})),
-        )
-        .group_by(Benchmark.name, Workload.key, Series.metric, Series.pool)
-    )
-    before = {(name, key, metric, pool): row_id for name, key, metric, pool, row_id in session.execute(newest)}
-    links = [
-        {"id": series_id, "predecessor_id": before[*names[key.workload_id], key.metric, key.pool]}
-        for key, series_id in made.items()
-        if (*names[key.workload_id], key.metric, key.pool) in before
-    ]
-    if links:
-        session.execute(update(Series), links)
-
-
-def _names(session: Session, workload_ids: set[int]) -> dict[int, tuple[str, str]]:
-    rows = session.execute(
-        select(Workload.id, Benchmark.name, Workload.key)
-        .join(Benchmark, Benchmark.id == Workload.benchmark_id)
-        .where(Workload.id.in_(sorted(workload_ids)))
-    )
-    return {workload_id: (name, key) for workload_id, name, key in rows}

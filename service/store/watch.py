@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, aliased
 from service.contract import RunReason
 from service.domain.points import HISTORY_REASONS
 from service.domain.states import FINAL_RUN_STATES, RunState
+from service.store import lineage
 from service.store.tables import (
     Benchmark,
     ChangePoint,
@@ -27,7 +28,6 @@ from service.store.tables import (
 
 RETRACTED = "run {run_id} was retracted: {reason}"
 _RETRACTED_PATTERN = "run % was retracted: %"
-KEY_FIELDS = ("harness_epoch", "comparable_key", "unit", "direction")
 
 Pair = tuple[int, int]  # ids of the commits before and after a step
 
@@ -62,7 +62,6 @@ def settled_pairs(session: Session, *, series_ids: Collection[int]) -> dict[int,
 
 def families_watched(session: Session, *, repository_id: int, pool: str) -> Mapping[str, int]:
     """Count the living series of a pool per kernel family, vendor controls left out."""
-    successor = aliased(Series)
     families = session.scalars(
         select(Benchmark.family)
         .join(Workload, Workload.benchmark_id == Benchmark.id)
@@ -71,7 +70,7 @@ def families_watched(session: Session, *, repository_id: int, pool: str) -> Mapp
             Series.repository_id == repository_id,
             Series.pool == pool,
             Benchmark.control.is_(False),
-            ~exists().where(successor.predecessor_id == Series.id),
+            lineage.living(),
         )
     )
     return Counter(families)
@@ -85,29 +84,6 @@ def differing_facts(session: Session, *, before: Collection[int], after: Collect
     new = {(name, str(value)) for env in after for name, value in facts.get(env, {}).items()}
     names = sorted({name for name, _ in old ^ new})
     return tuple(names) or ("the machine's fingerprint",)
-
-
-def starts_anew(session: Session, *, series_ids: Collection[int]) -> dict[int, tuple[str, ...]]:
-    """Return for each series with a predecessor what in their keys differs: why old points are not compared."""
-    old = aliased(Series)
-    old_workload, old_benchmark = aliased(Workload), aliased(Benchmark)
-    rows = session.execute(
-        select(Series, old, Benchmark.version, old_benchmark.version)
-        .join(old, old.id == Series.predecessor_id)
-        .join(Workload, Workload.id == Series.workload_id)
-        .join(Benchmark, Benchmark.id == Workload.benchmark_id)
-        .join(old_workload, old_workload.id == old.workload_id)
-        .join(old_benchmark, old_benchmark.id == old_workload.benchmark_id)
-        .where(Series.id.in_(series_ids))
-    )
-    found: dict[int, tuple[str, ...]] = {}
-    for series, before, version, old_version in rows:
-        pairs = [(name, getattr(before, name), getattr(series, name)) for name in KEY_FIELDS]
-        pairs.append(("benchmark version", old_version, version))
-        found[series.id] = tuple(
-            f"{name.replace('_', ' ')} ({was} before, {now} now)" for name, was, now in pairs if was != now
-        )
-    return found
 
 
 def finished_confirmations(session: Session, *, pool: str, good_sha: str, bad_id: int) -> int:
@@ -159,7 +135,7 @@ def endings(session: Session, *, run: Run) -> list[Ending]:
 
 def _unmeasured(session: Session, *, run: Run, comparable_key: str) -> list[tuple[int, int, str]]:
     """Return (series, last position, last sha) of living series that runs like this one brought, but not this one."""
-    successor, alike = aliased(Series), aliased(Run)
+    alike = aliased(Run)
     measured_alike = (
         select(Measurement.series_id)
         .join(alike, alike.id == Measurement.run_id)
@@ -177,7 +153,7 @@ def _unmeasured(session: Session, *, run: Run, comparable_key: str) -> list[tupl
             Series.harness_epoch == run.harness_epoch,
             Series.id.in_(measured_alike),
             Series.id.not_in(select(Measurement.series_id).where(Measurement.run_id == run.id)),
-            ~exists().where(successor.predecessor_id == Series.id),
+            lineage.living(),
             Run.retracted_at.is_(None),
             Run.reason.in_([reason.value for reason in HISTORY_REASONS]),
             GitCommit.position.is_not(None),

@@ -1,4 +1,4 @@
-"""What follows a finished run: detection, then bisection, in one transaction, and the note that it is done.
+"""What follows a finished run: detection, bisection and bridges, in one transaction, and the note that it is done.
 
 The note is what makes it certain: a task that is lost between the report and this leaves a run without it, and the
 beat finds such runs. Doing it twice changes nothing.
@@ -11,17 +11,20 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from service.store import runs
-from service.usecases import bisect, detect
+from service.usecases import bisect, bridge, detect
 from service.usecases.aftermath import Aftermath
 from service.usecases.policy import DetectionPolicy
 
 
-def analyse_run(session: Session, *, run_id: int, now: datetime, policy: DetectionPolicy) -> Aftermath:
+def analyse_run(
+    session: Session, *, run_id: int, now: datetime, policy: DetectionPolicy, bridge_commits: int = bridge.COMMITS
+) -> Aftermath:
     """Let detection and bisection look at a finished run; the caller commits, then rings and delivers."""
     if not runs.is_unanalysed(session, run_id=run_id):
         return Aftermath()
     aftermath = Aftermath()
     aftermath.add(detect.after_report(session, run_id=run_id, now=now, policy=policy))
     aftermath.add(bisect.after_report(session, run_id=run_id, now=now))
+    aftermath.add(bridge.after_report(session, run_id=run_id, commits=bridge_commits))
     runs.mark_analysed(session, run_id=run_id, now=now)
     return aftermath

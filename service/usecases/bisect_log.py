@@ -7,8 +7,9 @@ rescaled to the series' seconds. A commit that could not be built is a failure, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from sqlalchemy.orm import Session
 
@@ -16,13 +17,14 @@ from service.contract import FailureStage, MeasurementStatus
 from service.domain.states import FINAL_RUN_STATES, RunState
 from service.stats import bisect as engine
 from service.stats.paired import process_levels
-from service.store import bisections, points
+from service.store import bisections, lineage, points, regressions
 from service.store.bisections import ProbeRun
 from service.store.points import RawMeasurement
 from service.store.tables import Bisection, BisectionProbe
 from service.usecases.effects import blocks_on, shared_clocks
 
 Entry = engine.Observation | engine.Failure
+Found = TypeVar("Found")
 DEFAULT_NOISE_SD = 0.01
 MIN_NOISE_SD = 0.002
 DEFAULT_BUILD_S = 5.0
@@ -41,20 +43,24 @@ class BisectionLog:
     device_s: float
     measured_positions: frozenset[int]
 
+    siblings: Mapping[int, frozenset[int]] = field(default_factory=dict)
     build_cost_s: float = DEFAULT_BUILD_S
 
     def entries(self, series_id: int) -> tuple[Entry, ...]:
-        """Return the log as one series sees it, failures of commits included."""
-        return (
-            *self.failures,
-            *self.series_failures.get(series_id, ()),
-            *self.observations.get(series_id, ()),
-        )
+        """Return the log as one series sees it, failures of commits included.
+
+        Probes that a new environment measured are in a series of their own; each entry says its environment.
+        """
+        return (*self.failures, *self._of(self.series_failures, series_id), *self._of(self.observations, series_id))
+
+    def _of(self, by_series: Mapping[int, tuple[Found, ...]], series_id: int) -> Iterator[Found]:
+        for sibling in sorted(self.siblings.get(series_id, {series_id})):
+            yield from by_series.get(sibling, ())
 
     def noise_sd(self, series_id: int) -> float:
         """Return the pooled spread of log times within one commit of one run (sd of one entry)."""
         groups: dict[tuple[int, int], list[float]] = {}
-        for seen in self.observations.get(series_id, ()):
+        for seen in self._of(self.observations, series_id):
             groups.setdefault((seen.batch, seen.position), []).append(math.log(seen.seconds))
         squares, freedom = 0.0, 0
         for logs in groups.values():
@@ -91,6 +97,7 @@ def read_log(session: Session, *, bisection: Bisection, repository_id: int) -> B
             failure = engine.Failure(position=position, kind=engine.FailureKind.CRASH)
             series_failures.setdefault(measurement.series_id, []).append(failure)
     clocks = shared_clocks(raw)
+    changed = {c.series_id for c in regressions.changes_in(session, regression_id=bisection.regression_id)}
     observations: dict[int, list[engine.Observation]] = {}
     for (run_id, series_id), members in batches.items():
         seen = _observe(members, phase=phases[run_id], clock=clocks[run_id, series_id])
@@ -103,6 +110,7 @@ def read_log(session: Session, *, bisection: Bisection, repository_id: int) -> B
         newly_finished=tuple(item.probe for item in over if item.probe.posterior is None),
         next_seq=max((item.probe.seq for item in probes), default=-1) + 1,
         device_s=sum(item.run.device_s or 0.0 for item in over),
+        siblings=lineage.siblings(session, series_ids={bisection.series_id, *changed}),
         measured_positions=frozenset(seen.position for found in observations.values() for seen in found),
     )
 

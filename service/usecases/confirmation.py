@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from service.contract import RunReason
 from service.stats.paired import PairedEffect
-from service.store import points, regressions, watch
+from service.store import lineage, points, regressions, watch
 from service.store.points import TouchedSeries
 from service.store.tables import ChangePoint, GitCommit, Run
 from service.usecases.aftermath import Aftermath
@@ -87,13 +87,15 @@ def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPol
     key_of = {measurement.series_id: measurement.workload_key for measurement in raw}
     base_s = {measurement.series_id: measurement.value_s for measurement in raw if measurement.commit_id == good.id}
     control_ids = {measurement.series_id for measurement in raw if measurement.control}
+    speaker = lineage.stand_ins(session, series_ids={change.series_id for change in waiting}, among=effects)
     controls = [effect for series_id, effect in effects.items() if series_id in control_ids]
     confirmed: list[ChangePoint] = []
     unsure: list[ChangePoint] = []
     moved_by_machine: list[ChangePoint] = []
     for change in waiting:
-        effect = effects.get(change.series_id)
-        floor = policy.of(key_of.get(change.series_id, "")).min_effect
+        measured_as = speaker.get(change.series_id, change.series_id)  # a new environment has a series of its own
+        effect = effects.get(measured_as)
+        floor = policy.of(key_of.get(measured_as, "")).min_effect
         word = rule(change.effect, effect, controls=controls, floor=floor)
         if word.ruling is Ruling.CONFIRMED and effect is not None:
             _take_over(session, change, effect, base_s=base_s.get(change.series_id), run=run, now=now)

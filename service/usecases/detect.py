@@ -1,6 +1,7 @@
 """Detection: what a new report says about its series.
 
-1. `suspicion`: a report of the history (push, nightly, backfill) may make a step of its series suspicious.
+1. `suspicion`: a report of the history (push, nightly, backfill) may make a step of its series suspicious; a bridge
+   gives a new series the baseline for that.
 2. `confirmation`: the two commits of a suspicion are measured again, interleaved; only that can confirm it.
 3. `life`: a run that was ordered to prove a fix proves it, or opens the regression again.
 4. `regress`: confirmed change points of one commit range become one regression, which `bisect` takes over.
@@ -13,7 +14,7 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from service.contract import RunReason
-from service.domain.points import HISTORY_REASONS
+from service.domain.points import POINT_REASONS
 from service.store import points, regressions
 from service.store.tables import Repository, Run
 from service.usecases import confirmation, life, suspicion
@@ -33,7 +34,7 @@ def after_report(session: Session, *, run_id: int, now: datetime, policy: Detect
         return aftermath
     if run.reason == RunReason.VERIFY:
         return life.after_report(session, run_id=run_id, now=now, policy=policy)
-    if run.reason in HISTORY_REASONS:
+    if run.reason in POINT_REASONS:
         return suspicion.look(session, run=run, now=now, policy=policy)
     return Aftermath()
 

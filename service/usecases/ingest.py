@@ -7,7 +7,7 @@ the run's row. That lock is what makes eight copies of a report one: the first w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from service.contract import FailureKind, MeasurementReport, RunFailure, RunReport
 from service.domain.reports import check_report, clean_text
 from service.domain.states import RunState, check_run_move
-from service.store import commits, runs, series
+from service.store import commits, lineage, runs, series
 from service.store.measurements import copy_measurements
 from service.store.series import BenchmarkKey, SeriesKey
 from service.store.tables import GitCommit, Run, Runner
@@ -177,6 +177,17 @@ def _write_measurements(session: Session, run: Run, report: RunReport, *, commit
         for key, item in zip(keys, report.measurements, strict=True)
     )
     copy_measurements(session, rows)
+    _join_lineage(session, run, ids.values(), measured_at=measured_at)
+
+
+def _join_lineage(session: Session, run: Run, series_ids: Collection[int], *, measured_at: datetime) -> None:
+    """Link series that had no history before to their kin, and note which of the kin lives now."""
+    unlinked = lineage.without_history(session, series_ids=series_ids)
+    if run.reason in lineage.LIFE_REASONS:
+        lineage.note_history(session, series_ids=series_ids, measured_at=measured_at)
+    if unlinked:
+        lineage.lock(session, repository_id=run.repository_id)
+        lineage.relink(session, series_ids=unlinked)
 
 
 def _benchmark_key(item: MeasurementReport) -> BenchmarkKey:

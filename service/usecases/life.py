@@ -1,7 +1,9 @@
 """The life of a regression after it was told: fixes are verified, accepted ones expire, and some come back.
 
 - Somebody says "fixed": the newest measured commit is measured against the last good one, interleaved. Only then people
-  hear that it is fixed; if the step is still there, the regression opens again by itself.
+  hear that it is fixed; if the step is still there, the regression opens again by itself. Both commits are measured in
+  the environment of today, so the baseline outlives the environment that it was found in; where no series holds both
+  (another benchmark version) the note says that it cannot be told.
 - "Expected" ends at its date: the regression is open again.
 - A step that returns to a series after a fix re-opens the regression it repeats, in its old thread; it is searched
   anew.
@@ -19,7 +21,7 @@ from sqlalchemy.orm import Session
 from service.contract import RunReason
 from service.domain.states import NotificationEvent, RegressionState, check_regression_move
 from service.stats.paired import PairedEffect
-from service.store import audit, bisections, lives, points, regressions
+from service.store import audit, bisections, lineage, lives, points, regressions
 from service.store.tables import ChangePoint, GitCommit, Regression, Run, Series
 from service.store.watch import RETRACTED
 from service.usecases import alert
@@ -40,7 +42,7 @@ def verify_fix(session: Session, *, regression: Regression) -> Aftermath:
     if not changes:
         return Aftermath()
     lead = session.get_one(Series, changes[0].series_id)
-    newest = lives.newest_measured(session, series_id=lead.id)
+    newest = lives.newest_measured(session, series_ids=lineage.kin_of(session, series_id=lead.id))
     good = session.get_one(GitCommit, regression.good_commit_id)
     if newest is None or newest.id == good.id:
         return Aftermath()
@@ -72,21 +74,26 @@ def after_report(session: Session, *, run_id: int, now: datetime, policy: Detect
     raw = points.raw_measurements(session, run_ids=[run.id])
     effects = paired_effects(raw, base_id=good.id, head_id=run.commit_id, confidence=policy.confidence)
     changes = regressions.changes_in(session, regression_id=regression.id)
-    still = [change for change in changes if is_still_there(change, effects.get(change.series_id), policy=policy)]
+    speaker = lineage.stand_ins(session, series_ids={change.series_id for change in changes}, among=effects)
+    seen = [(change, effects[speaker[change.series_id]]) for change in changes if change.series_id in speaker]
+    still = [effect for change, effect in seen if is_still_there(change, effect, policy=policy)]
     if still:
-        worst = max((effects[change.series_id].effect for change in still), key=abs)
+        worst = max((effect.effect for effect in still), key=abs)
         why = f"called fixed, but the newest commit is still at {worst:+.1%} against the last good one"
         return reopen(session, regression=regression, why=why, now=now)
-    if any(change.series_id not in effects for change in changes):
-        regression.note = "called fixed; not every workload could be measured to prove it"
+    if len(seen) < len(changes):
+        regression.note = (
+            f"called fixed; cannot tell: {len(changes) - len(seen)} of {len(changes)} series have no figure of both "
+            f"{good.sha[:12]} and the newest commit in one environment and version"
+        )
         return Aftermath()
     regression.verified_at = now
     return alert.enqueue(session, regression=regression, event=NotificationEvent.FIXED, now=now)
 
 
-def is_still_there(change: ChangePoint, effect: PairedEffect | None, *, policy: DetectionPolicy) -> bool:
+def is_still_there(change: ChangePoint, effect: PairedEffect, *, policy: DetectionPolicy) -> bool:
     """Whether an interleaved effect against the good end shows at least half of the old step."""
-    if effect is None or not agrees(change.effect, effect, floor=policy.min_effect):
+    if not agrees(change.effect, effect, floor=policy.min_effect):
         return False
     return abs(math.log1p(effect.effect)) >= SAME_STEP * abs(math.log1p(change.effect))
 
@@ -127,9 +134,11 @@ def come_back(
 ) -> Regression | None:
     """Re-open the fixed regression that these new change points repeat, on their new range; None if there is none."""
     by_series = {change.series_id: change for change in changes}
-    for regression in lives.closed_with_series(session, series_ids=by_series.keys()):
+    family = lineage.siblings(session, series_ids=by_series.keys())
+    for regression in lives.closed_with_series(session, series_ids=frozenset().union(*family.values())):
         old = regressions.changes_in(session, regression_id=regression.id)
-        mine = [(change, by_series[change.series_id]) for change in old if change.series_id in by_series]
+        speaker = lineage.stand_ins(session, series_ids={change.series_id for change in old}, among=by_series)
+        mine = [(change, by_series[speaker[change.series_id]]) for change in old if change.series_id in speaker]
         if mine and all(repeats(first.effect, again.effect) for first, again in mine):
             reopen(session, regression=regression, why="the step that was fixed has come back", now=now)
             regression.good_commit_id, regression.bad_commit_id = good.id, bad.id

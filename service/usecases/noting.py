@@ -13,6 +13,7 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
+from service.domain.bridges import Boundary, BoundaryKind
 from service.domain.points import Point
 from service.domain.states import OPEN_REGRESSION_STATES, Direction
 from service.stats import changepoint
@@ -42,7 +43,7 @@ class Standing:
     changes: Sequence[SeriesChange]
     settled: Mapping[watch.Pair, str]
     odd: Sequence[Candidate]
-    starts_anew: tuple[str, ...]
+    boundary: Boundary | None
     implausible: str | None
     points: int
 
@@ -117,8 +118,10 @@ def _young(standing: Standing) -> Word:
         return Verdict.ENVIRONMENT, f"{last.withdrawn_reason or 'the machine changed'}; {have}"
     if last is not None and last.direction == Direction.IMPROVEMENT and last.confirmed_at is not None:
         return Verdict.IMPROVEMENT, f"{last.effect:+.1%} ({last.effect_low:+.1%} to {last.effect_high:+.1%}); {have}"
-    if standing.starts_anew:
-        return Verdict.NOT_COMPARABLE, f"not compared with older points: {', '.join(standing.starts_anew)}; {have}"
+    if standing.boundary is not None:
+        reason = f"{standing.boundary.words}: not compared with older points; {have}"
+        same_meaning = standing.boundary.kind is BoundaryKind.ENVIRONMENT
+        return (Verdict.ENVIRONMENT if same_meaning else Verdict.NOT_COMPARABLE), reason
     return Verdict.CANNOT_TELL, have
 
 

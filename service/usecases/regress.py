@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from service.domain.severity import severity_of
 from service.domain.states import Direction, NotificationEvent, RegressionState, check_regression_move
-from service.store import regressions
+from service.store import lineage, regressions
 from service.store.tables import ChangePoint, GitCommit, Regression, Run
 from service.usecases import alert, bisect, life
 from service.usecases.aftermath import Aftermath
@@ -114,14 +114,15 @@ def _close_fixed(session: Session, *, changes: Sequence[ChangePoint], now: datet
     """Close the open regressions whose series are all back at the level they had before."""
     aftermath = Aftermath()
     touched: dict[int, Regression] = {}
-    for change in changes:
-        for regression in regressions.open_regressions_of_series(session, series_id=change.series_id):
-            touched[regression.id] = regression
     by_series = {change.series_id: change for change in changes}
+    family = lineage.siblings(session, series_ids=by_series.keys())
+    for regression in regressions.open_regressions_of_series(session, series_ids=frozenset().union(*family.values())):
+        touched[regression.id] = regression
     for regression in touched.values():
         broken = regressions.changes_in(session, regression_id=regression.id)
-        back = [by_series[old.series_id] for old in broken if old.series_id in by_series]
-        if len(back) == len(broken) and all(is_undone(old, by_series[old.series_id]) for old in broken):
+        speaker = lineage.stand_ins(session, series_ids={old.series_id for old in broken}, among=by_series)
+        back = [(old, by_series[speaker[old.series_id]]) for old in broken if old.series_id in speaker]
+        if len(back) == len(broken) and all(is_undone(old, later) for old, later in back):
             check_regression_move(RegressionState(regression.state), RegressionState.FIXED)
             regression.state = RegressionState.FIXED
             regression.closed_at = regression.verified_at = now

@@ -21,13 +21,13 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from service.contract import MeasurementStatus
-from service.domain.points import HISTORY_REASONS, Point, to_points
+from service.domain.points import POINT_REASONS, Point, to_points
 from service.domain.roofline import least_believable_s
 from service.domain.states import Direction
 from service.stats import changepoint
 from service.stats.grouping import discoveries
 from service.stats.verdict import Better, Control, Floors, Surroundings, environment_reason
-from service.store import points, regressions, watch
+from service.store import bridges, points, regressions, watch
 from service.store.points import TouchedSeries
 from service.store.regressions import SeriesChange
 from service.store.tables import Environment, Run
@@ -50,6 +50,7 @@ class Examined:
     history: Sequence[Point]
     changes: Sequence[SeriesChange]
     settled: dict[watch.Pair, str]
+    inherited: Sequence[SeriesChange] = ()
     fresh: list[Candidate] = field(default_factory=list)
     lasting: list[Candidate] = field(default_factory=list)
     odd: list[Candidate] = field(default_factory=list)
@@ -105,19 +106,23 @@ def _examine(session: Session, *, run: Run, series: Sequence[TouchedSeries], pol
     ids = [item.series_id for item in series]
     if not ids:
         return []
-    figures = points.figures_of(session, series_ids=ids, reasons=HISTORY_REASONS)
+    figures = points.figures_of(session, series_ids=ids, reasons=POINT_REASONS)
     changes = regressions.changes_of(session, series_ids=ids)
+    inherited = bridges.inherited(session, series_ids=ids)
     settled = watch.settled_pairs(session, series_ids=ids)
     environment = None if run.environment_id is None else session.get_one(Environment, run.environment_id)
     batch = []
     for item in series:
-        known = changes[item.series_id]
+        heritage = inherited.get(item.series_id, bridges.Inheritance())
+        known = sorted([*heritage.changes, *changes[item.series_id]], key=lambda entry: entry.bad_position)
         least_s = None
         if environment is not None and item.unit == "s":
             least_s = least_believable_s(environment.device, flops=item.flops, size_bytes=item.bytes)
         every = to_points(figures[item.series_id])
         history = [point for point in every if least_s is None or point.value_s >= least_s]
-        mine = Examined(item, policy.of(item.workload_key), history, known, settled[item.series_id])
+        mine = Examined(
+            item, policy.of(item.workload_key), history, known, settled[item.series_id], inherited=heritage.changes
+        )
         if every and every[-1] not in history[-1:]:
             mine.implausible = f"{every[-1].value_s:.3g} s is less than the device needs at best ({least_s:.3g} s)"
         near = examine.window(history, commit_id=run.commit_id, size=changepoint.TAIL_POINTS)
@@ -131,6 +136,7 @@ def _examine(session: Session, *, run: Run, series: Sequence[TouchedSeries], pol
                 min_effect=mine.policy.min_effect,
             )
         ]
+        found = [candidate for candidate in found if candidate.bad.commit_id not in heritage.commit_ids]
         mine.fresh, mine.lasting, mine.odd = examine.split_settled(found, mine.settled)
         batch.append(mine)
     return batch
@@ -182,20 +188,21 @@ def _restart(session: Session, kernels: Sequence[Examined]) -> None:
 def _note(session: Session, kernels: Sequence[Examined], *, now: datetime) -> None:
     ids = [item.series.series_id for item in kernels]
     changes = regressions.changes_of(session, series_ids=ids)
-    anew = watch.starts_anew(session, series_ids=ids)
+    boundaries = bridges.boundaries(session, series_ids=ids)
     for item in kernels:
         series_id = item.series.series_id
-        segments = examine.stable_segments(item.history[-changepoint.TAIL_POINTS :], changes[series_id])
+        standing = sorted([*item.inherited, *changes[series_id]], key=lambda entry: entry.bad_position)
+        segments = examine.stable_segments(item.history[-changepoint.TAIL_POINTS :], standing)
         noting.note(
             session,
             series=item.series,
             standing=noting.Standing(
                 segment=examine.without_odd(segments[-1], item.settled) if segments else (),
                 newest=item.history[-1] if item.history else None,
-                changes=changes[series_id],
+                changes=standing,
                 settled=item.settled,
                 odd=item.odd,
-                starts_anew=anew.get(series_id, ()),
+                boundary=boundaries.get(series_id),
                 implausible=item.implausible,
                 points=len(item.history),
             ),

@@ -15,6 +15,7 @@ from sqlalchemy.sql.selectable import CTE
 
 from service.contract import MeasurementStatus
 from service.domain.states import OPEN_REGRESSION_STATES, Direction, RegressionState
+from service.store import lineage
 from service.store.pages.snapshot import fetch, words
 from service.store.tables import (
     Benchmark,
@@ -97,7 +98,11 @@ def _latest() -> Any:
 
 
 def _open_change() -> Any:
-    """The newest change point of each series that belongs to an open regression or improvement."""
+    """The newest change point of each series that belongs to an open regression or improvement.
+
+    One that was found in the environment before stands as long as its regression does.
+    """
+    owner = aliased(Series)
     return (
         select(
             Regression.id.label("regression_id"),
@@ -105,8 +110,9 @@ def _open_change() -> Any:
             ChangePoint.effect.label("effect"),
         )
         .join(Regression, Regression.id == ChangePoint.regression_id)
+        .join(owner, owner.id == ChangePoint.series_id)
         .where(
-            ChangePoint.series_id == Series.id,
+            lineage.same_workload(owner, Series),
             ChangePoint.withdrawn_at.is_(None),
             Regression.state.in_([state.value for state in OPEN_REGRESSION_STATES]),
         )
@@ -134,7 +140,6 @@ def _waived() -> Any:
 def living_series(*, repository: str = "", query: str = "") -> CTE:
     """Every series that no newer series replaced, with its state; the filter's words must all match."""
     latest, change = _latest(), _open_change()
-    successor = aliased(Series)
     state = case(
         (change.c.direction == Direction.REGRESSION.value, SeriesState.REGRESSED.value),
         (and_(latest.c.status.is_not(None), latest.c.status != MeasurementStatus.OK.value), SeriesState.FAILING.value),
@@ -180,7 +185,7 @@ def living_series(*, repository: str = "", query: str = "") -> CTE:
         .join(Repository, Repository.id == Series.repository_id)
         .join(latest, true(), isouter=True)
         .join(change, true(), isouter=True)
-        .where(~exists().where(successor.predecessor_id == Series.id))
+        .where(lineage.living())
     )
     if repository:
         statement = statement.where(Repository.name == repository)

@@ -49,7 +49,6 @@ class SeriesHead:
     comparable_key: str
     harness_epoch: int
     predecessor_id: int | None
-    successor_id: int | None
     verdict: str | None
     verdict_reason: str | None
     detection: dict[str, Any]
@@ -57,14 +56,6 @@ class SeriesHead:
 
 
 def _identity() -> Select[*tuple[Any, ...]]:
-    successor = aliased(Series)
-    successor_id = (
-        select(successor.id)
-        .where(successor.predecessor_id == Series.id)
-        .order_by(successor.id.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
     return (
         select(
             Series.id.label("series_id"),
@@ -86,7 +77,6 @@ def _identity() -> Select[*tuple[Any, ...]]:
             Series.comparable_key,
             Series.harness_epoch,
             Series.predecessor_id,
-            successor_id.label("successor_id"),
             Series.verdict,
             Series.verdict_reason,
             Series.detection,

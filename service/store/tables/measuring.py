@@ -197,6 +197,7 @@ class Series(Keyed, Base):
     comparable_key: Mapped[str]
     harness_epoch: Mapped[int] = mapped_column(Integer)
     predecessor_id: Mapped[int | None] = mapped_column(ForeignKey("series.id"))
+    history_at: Mapped[datetime | None]  # when a push or nightly run last brought it
     verdict: Mapped[str | None]  # the detector's last word, with its reason and the facts it rests on
     verdict_reason: Mapped[str | None]
     detection: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))

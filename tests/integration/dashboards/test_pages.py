@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from html import unescape
 
 import pytest
@@ -151,7 +152,8 @@ def test_a_replaced_series_leaves_the_overview_and_links_to_its_successor(client
     old = built.series[0]
     with Session(engine) as session:
         newer = t.Series(repository_id=old.repository_id, workload_id=old.workload_id, metric="time", direction="lower",
-                         pool="cpu", comparable_key="another", harness_epoch=1, predecessor_id=old.id)  # fmt: skip
+                         pool="cpu", comparable_key="another", harness_epoch=1, predecessor_id=old.id,
+                         history_at=datetime(2030, 1, 1, tzinfo=UTC))  # fmt: skip
         session.add(newer)
         session.commit()
         newer_id = newer.id

@@ -114,17 +114,21 @@ def test_a_step_that_lasts_though_its_two_commits_are_equal_is_the_machines(sess
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
-    [("version", "benchmark version (1 before, 2 now)"), ("harness_epoch", "harness epoch (1 before, 2 now)")],
+    ("field", "word", "said"),
+    [
+        ("version", "not_comparable", "new benchmark version: version 1 → 2"),
+        ("harness_epoch", "environment", "new environment: harness epoch 1 → 2"),
+    ],
 )
-def test_a_new_version_or_epoch_is_a_new_series_that_is_not_compared(sessions, field, said):
+def test_a_new_version_or_epoch_is_a_new_series_that_is_not_compared(sessions, field, word, said):
     story = tell(sessions, c9=Planted(dict.fromkeys(FAMILIES, 1.3)))
     setattr(story.device, field, 2)
-    story.push(9)
+    story.order(9)
+    story.analyse(story.measure())
     assert story.told() == []
     with story.sessions() as session:
         young = session.scalars(select(Series).where(Series.predecessor_id.is_not(None))).all()
         assert len(young) == len(WORKLOADS) + len(VENDOR)
         told = [series for series in young if series.verdict is not None]
-        assert {series.verdict for series in told} == {"not_comparable"}
+        assert {series.verdict for series in told} == {word}
         assert all(said in series.verdict_reason for series in told)

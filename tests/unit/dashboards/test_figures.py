@@ -8,6 +8,7 @@ from syrupy.extensions.json import JSONSnapshotExtension
 from dashboards.figures import (
     MAX_POINTS,
     ChartChange,
+    ChartEarlier,
     ChartFailure,
     ChartPoint,
     SampleSide,
@@ -130,3 +131,18 @@ def test_the_distribution_ends_at_one_and_keeps_every_sample():
     assert curve.y[-1] == 1.0
     assert len(curve.x) == 300
     assert list(curve.x) == sorted(curve.x)
+
+
+def test_what_came_before_is_drawn_lighter_up_to_a_labelled_border():
+    earlier = ChartEarlier(
+        points=[point(i, 2e-3) for i in range(5)], position=5, words="new environment: driver <5> → 6"
+    )
+    figure = series_figure([point(i) for i in range(3, 9)], [], [], earlier=earlier)
+    pale, line = trace(figure, "before"), trace(figure, "figure")
+    assert (pale.opacity, line.opacity) == (0.4, None)
+    assert list(pale.x) == [0, 1, 2, 3, 4]
+    assert figure.layout.yaxis.range[1] > 2.0  # both fit
+    [border], [label] = figure.layout.shapes, figure.layout.annotations
+    assert (border.x0, border.x1) == (4.5, 4.5)
+    assert label.text == "new environment: driver &lt;5&gt; → 6"
+    assert set(figure.layout.xaxis.ticktext) >= {sha(0)[:7], sha(8)[:7]}
