@@ -61,8 +61,9 @@ class CpuStopwatch:
     def block(self, prepared: Prepared, *, count: int) -> Message:
         """See Stopwatch."""
         prepared.run()
-        times = self._timer.time_launches(prepared.run, count=count, inner=inner_launches(prepared.launch_s))
-        return {"wall_s": times.wall_s, "cpu_s": times.cpu_s}
+        inner = inner_launches(prepared.launch_s)
+        times = self._timer.time_launches(prepared.run, count=count, inner=inner)
+        return {"wall_s": times.wall_s, "cpu_s": times.cpu_s, "inner": inner}
 
 
 class Server:

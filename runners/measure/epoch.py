@@ -23,7 +23,7 @@ STOPWATCH_FILES = (
     "measure/protocol.py",
     "measure/timer.py",
 )
-STOPWATCH_HASH = "5640517a2822cf96"
+STOPWATCH_HASH = "3f35db3ee4d236ee"
 
 
 def stopwatch_hash(root: Path, files: Iterable[str] = STOPWATCH_FILES) -> str:

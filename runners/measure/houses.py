@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from runners.api import Cache
+from runners.api import Cache, Launch
 from runners.errors import BuildError, RunnerError
+from runners.measure import honesty
 from service.contract import FailureKind
 
 
@@ -187,14 +189,16 @@ class SuiteHouse:
 
         def recheck(fresh_seed: int) -> str | None:
             fresh = correctness.make_inputs(implementation, axes, seed=fresh_seed)
-            again = launch
-            if launch.load is not None:
-                launch.load(fresh)
-            else:
-                again = prepare_launch(implementation, context, fresh, axes)
-            again.run()
             expected = correctness.reference(implementation, fresh, axes)
-            return correctness.check(implementation, axes, again.output(), expected)
+
+            def wrong_in(output: Any) -> str | None:
+                return correctness.check(implementation, axes, output, expected)
+
+            if launch.load is None:
+                again = prepare_launch(implementation, context, fresh, axes)
+                again.run()
+                return wrong_in(again.output())
+            return _recheck_loaded(launch, partial(launch.load, fresh), wrong_in)
 
         def another() -> Callable[[], object]:
             return prepare_launch(implementation, context, inputs, axes).run
@@ -215,6 +219,21 @@ class SuiteHouse:
 
         bound = self._suite.find(key)
         return describe_code(self._suite, bound.implementation, self._build_dir)
+
+
+def _recheck_loaded(launch: Launch, load: Callable[[], None], wrong_in: Callable[[Any], str | None]) -> str | None:
+    """Load other inputs into a prepared kernel and launch it; why its answer, or the way to it, is wrong."""
+    before = honesty.answers_without_launch(launch)
+    tells = before is not None and wrong_in(before) is not None  # else any inputs have the same answer
+    load()
+    early = honesty.answers_without_launch(launch)
+    if tells and early is not None and wrong_in(early) is None:
+        return honesty.READY
+    launch.run()
+    wrong = wrong_in(launch.output())
+    if wrong is not None:
+        return wrong
+    return honesty.IDLE if honesty.leaves_spoilt(launch, stale=early) else None
 
 
 def _held_bytes(device: str) -> int:

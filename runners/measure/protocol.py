@@ -257,11 +257,12 @@ def claims_too_much(*, claimed_s: float, request_s: float) -> bool:
     return claimed_s > request_s * 1.02 + 2e-4
 
 
-def claims_too_little(*, claimed_s: float, request_s: float, launches: int) -> bool:
+def claims_too_little(
+    *, claimed_s: float, request_s: float, launches: int, beside_s: float = 0.03, hidden_share: float = 0.25
+) -> bool:
     """Whether a child hides most of what its parent saw pass (F10): a patched clock or work done after the stop.
 
-    One untimed call and two canary frames are part of every request, and the parent may be late by a scheduler slice;
-    so only a claim under a quarter of what is left is called a lie.
+    One untimed call and the canary are part of every request (`beside_s`); where only the parent's clock is known, it
+    may be late by a scheduler slice. So only a claim under `hidden_share` of what is left is called a lie.
     """
-    allowance_s = 0.03 + claimed_s / max(launches, 1)
-    return (request_s - allowance_s) * 0.25 > claimed_s
+    return (request_s - beside_s - claimed_s / max(launches, 1)) * hidden_share > claimed_s

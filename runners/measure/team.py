@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from runners.device.base import Device
 from runners.errors import ChildError, ChildGarbageError, RunnerError
+from runners.measure.canary import REPETITIONS
 from runners.measure.houses import NotMeasurableError
 from runners.measure.protocol import Flag, claims_too_little, claims_too_much, launches_for
 from service.contract import FailureKind, FailureStage, ProtocolParams, RunFailure, SampleBlock
@@ -25,6 +26,9 @@ PREPARE_TIMEOUT_S = 60.0
 BLOCK_TIMEOUT_S = 20.0
 BETWEEN_MAX_S = 5e-3  # of each sample, spent on flushing, delays and queueing; a child cannot explain more away
 BETWEEN_SPARE_S = 0.25  # beside them: the untimed launch and a canary
+CANARY_LAUNCHES = REPETITIONS + 1
+RAN_SPARE_S = 5e-3  # of a child's own time, for reading the request and writing the answer
+RAN_SHARE = 1 / 3  # an honest block on a busy machine stays below two thirds of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +195,19 @@ class Team:
         after = self._device.look(child.pid)
         flags = set(self._device.judge(before, after, reply))
         claimed_s = math.fsum(wall_s) * int(reply.get("inner", 1))
-        if claims_too_much(claimed_s=claimed_s, request_s=request_s) or len(wall_s) != launches:
+        if claims_too_much(claimed_s=claimed_s, request_s=request_s) or lost_records(wall_s, asked=launches):
             flags.add(Flag.IMPLAUSIBLE)
-        # Where the system says how long the child ran, a busy parent's late clock need not be asked.
-        ran_s = after.readings.get("ran_s", request_s) - before.readings.get("ran_s", 0.0)
         between_s = min(float(reply.get("between_s", 0.0)), BETWEEN_MAX_S * launches + BETWEEN_SPARE_S)
-        if claims_too_little(claimed_s=claimed_s + max(between_s, 0.0), request_s=ran_s, launches=launches):
+        explained_s = claimed_s + max(between_s, 0.0)
+        if "ran_s" in before.readings and "ran_s" in after.readings:  # the system knows better than a late parent
+            ran_s = after.readings["ran_s"] - before.readings["ran_s"]
+            beside_s = RAN_SPARE_S + CANARY_LAUNCHES * closed[0]
+            lies = claims_too_little(
+                claimed_s=explained_s, request_s=ran_s, launches=launches, beside_s=beside_s, hidden_share=RAN_SHARE
+            )
+        else:
+            lies = claims_too_little(claimed_s=explained_s, request_s=request_s, launches=launches)
+        if lies:
             flags.add(Flag.IMPLAUSIBLE)
         block = SampleBlock(
             process=self.process,
@@ -253,6 +264,11 @@ class Team:
         if not reply.get("ok"):
             raise NotMeasurableError(str(reply.get("kind", "crashed")), str(reply.get("error")))
         return reply
+
+
+def lost_records(times_s: Sequence[float], *, asked: int) -> bool:
+    """Whether a block carries another number of samples than were asked for (F8)."""
+    return len(times_s) != asked
 
 
 def _frame(reply: dict[str, Any]) -> tuple[float, float]:

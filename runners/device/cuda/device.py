@@ -169,7 +169,7 @@ class CudaDevice:
             flags.add(Flag.CLOCK_NOT_HELD)
         if reply.get("host_bound"):
             flags.add(Flag.HOST_BOUND)
-        if reply.get("working_set_bytes", 0) and reply["working_set_bytes"] < reply.get("cold_bytes", 0):
+        if stays_warm(reply):
             flags.add(Flag.WARM_THOUGH_COLD)
         return tuple(sorted(flags))
 
@@ -231,3 +231,8 @@ def _version(distribution: str) -> str:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return "unavailable"
+
+
+def stays_warm(reply: dict[str, Any]) -> bool:
+    """Whether a block that was to be cold touched too little to push its buffers out of the cache (F12)."""
+    return bool(reply.get("working_set_bytes", 0) < reply.get("cold_bytes", 0))
