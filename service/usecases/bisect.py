@@ -228,7 +228,7 @@ def _workloads(session: Session, *, regression: Regression, lead_series_id: int)
     changes = regressions.changes_in(session, regression_id=regression.id)
     series_ids = [lead_series_id, *(c.series_id for c in changes if c.series_id != lead_series_id)]
     keys = regressions.workload_keys(session, series_ids=series_ids)
-    return tuple(keys[series_id] for series_id in series_ids[:MAX_WORKLOADS])
+    return tuple(dict.fromkeys(keys[series_id] for series_id in series_ids))[:MAX_WORKLOADS]
 
 
 def _finish(

@@ -60,6 +60,35 @@ def test_every_migration_goes_up_down_and_up_again(empty_engine):
     assert inspect(empty_engine).get_table_names() in ([], ["alembic_version"])
 
 
+HISTORY_BEFORE_BRIDGES = """
+INSERT INTO repository (name, clone_url, webhook_secret) VALUES ('acme/kernels', '', '');
+INSERT INTO git_commit (repository_id, sha, parents, author, author_email, subject, committed_at)
+    SELECT 1, name, '{}', '', '', '', now() FROM unnest(ARRAY['a', 'b']) AS name;
+INSERT INTO benchmark (repository_id, name, version, family, problem, device, control)
+    VALUES (1, 'k', 1, 'f', 'p', 'cpu', false);
+INSERT INTO workload (benchmark_id, key, axes, flops, bytes) VALUES (1, 'k', '{}', 1, 1);
+INSERT INTO series (repository_id, workload_id, metric, direction, pool, comparable_key, harness_epoch)
+    SELECT 1, 1, 'time', 'lower', 'cpu', name, 1 FROM unnest(ARRAY['old', 'new', 'only confirmed']) AS name;
+INSERT INTO run (repository_id, commit_id, pool, reason, dedupe_key)
+    SELECT 1, 1, 'cpu', reason, at FROM unnest(ARRAY['push', 'nightly', 'confirm'], ARRAY['1', '2', '3']) AS r(reason, at);
+INSERT INTO measurement (run_id, series_id, commit_id, status, n, clock, measured_at, wall_s, cpu_s, block_size,
+                         block_process, block_order, block_canary_wall_s, block_canary_cpu_s)
+    SELECT run_id, series_id, commit_id, 'ok', 1, 'wall', at::timestamptz, '{}', '{}', '{}', '{}', '{}', '{}', '{}'
+    FROM (VALUES (1, 1, 1, '2030-01-01Z'), (2, 1, 1, '2030-01-02Z'), (2, 2, 1, '2030-01-03Z'), (3, 2, 1, '2030-01-09Z'),
+                 (1, 2, 2, '2030-01-08Z'), (3, 3, 1, '2030-01-09Z')) AS m(run_id, series_id, commit_id, at);
+"""
+
+
+def test_which_series_lives_is_read_from_the_pushes_and_nightly_runs_that_are_there(empty_engine):
+    schema.upgrade(empty_engine, "0009")
+    with empty_engine.begin() as connection:
+        connection.execute(text(HISTORY_BEFORE_BRIDGES))
+    schema.upgrade(empty_engine)
+    with empty_engine.connect() as connection:
+        found = connection.execute(text("SELECT comparable_key, extract(day FROM history_at) FROM series ORDER BY id"))
+        assert [tuple(row) for row in found] == [("old", 2), ("new", 3), ("only confirmed", None)]
+
+
 def test_migrations_that_start_together_run_one_after_the_other(empty_database_url):
     with ThreadPoolExecutor(4) as pool:
         revisions = list(pool.map(_upgrade_in_process, [empty_database_url] * 4))

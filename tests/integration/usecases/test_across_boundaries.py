@@ -79,6 +79,7 @@ def test_a_loss_that_comes_back_in_the_new_environment_opens_its_regression_agai
 def test_an_open_regression_is_the_word_on_the_new_series_too(sessions):
     story = opened(sessions)
     assert {word for word, _ in verdicts(story).values()} == {"regression"}
+    assert story.run_count(RunReason.CONFIRM) == 1  # taken over, not found and proved a second time
 
 
 def test_a_fix_behind_a_new_benchmark_version_cannot_be_told(sessions):

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from service.contract import RunReason
+from service.domain.states import RegressionState
 from service.store import lineage
-from service.store.tables import Benchmark, ChangePoint, GitCommit, Measurement, Run, Series, Workload
-from service.usecases import bridge
+from service.store.tables import (
+    Benchmark,
+    ChangePoint,
+    GitCommit,
+    Measurement,
+    Regression,
+    Run,
+    Runner,
+    Series,
+    Workload,
+)
+from service.usecases import bridge, dispatch, ingest
+from service.usecases.triage import Decision, decide
 from tests.story import Planted, Story
 
 ONE = {"moe_f32[n=700]": ("moe_f32", "moe", 0.7e-3)}
@@ -113,6 +128,7 @@ def test_two_machines_that_take_turns_are_bridged_once_and_each_keeps_its_series
         ).all()
         assert session.scalar(select(func.count()).select_from(Series)) == 2
     assert dict(counts) == {"cpu:simulated": 14, "cpu:new": 6}
+    assert set(bridged(story)) == {5, 6, 7, 8, 9}
     assert len(bridged(story)) <= 5 * bridge.BRIDGE_ATTEMPTS
     assert links(story) == {"cpu:simulated": None, "cpu:new": "cpu:simulated"}
     assert story.told() == []
@@ -142,6 +158,48 @@ def test_a_bridge_that_another_machine_took_is_ordered_again_but_not_for_ever(se
         assert set(session.scalars(select(Run.state).where(Run.reason == BRIDGE))) == {"reported"}
 
 
+def test_reports_of_two_new_environments_at_once_end_in_one_line(sessions):
+    """The later one waits until the other's series are there, before it looks for its kin."""
+    story = tell(sessions, 1, 2, 3)
+    reports = []
+    for tip in (4, 5):
+        story.order(tip)
+        with sessions.begin() as session:
+            runner = session.get_one(Runner, story.runner_ids["cpu"])
+            given = dispatch.claim(session, runner=runner, run_id=None, now=story.now, lease_s=90)
+        move(story, place=f"place-{tip}")
+        reports.append(story.device.report(given, now=story.now.timestamp() + tip))
+
+    def store(session, report):
+        runner = session.get_one(Runner, story.runner_ids["cpu"])
+        ingest.store_report(session, report, runner=runner, now=story.now, max_attempts=3)
+
+    def store_other():
+        with sessions.begin() as session:
+            store(session, reports[1])
+
+    with ThreadPoolExecutor(1) as pool, sessions.begin() as session:
+        store(session, reports[0])
+        other = pool.submit(store_other)
+        wait_until_blocked(session, unless=other.done)
+        session.commit()
+        other.result()
+    assert links(story) == {
+        "cpu:simulated": None,
+        "cpu:place-4": "cpu:simulated",
+        "cpu:place-5": "cpu:place-4",
+    }
+    assert living(story) == {"cpu:place-5"}
+
+
+def wait_until_blocked(session, *, unless):
+    """Until another session of this database waits for a lock, or `unless` says that nobody will."""
+    waits = text("SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database"
+                 " WHERE NOT granted AND locktype = 'advisory' AND datname = current_database()")  # fmt: skip
+    while not unless() and not session.scalar(waits):
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations((7, 8, 9)))[::2])
 def test_reports_in_any_order_end_in_the_same_links(sessions, order):
     story = tell(sessions, 1, 2, 3)
@@ -152,23 +210,28 @@ def test_reports_in_any_order_end_in_the_same_links(sessions, order):
     assert links(story) == {"cpu:simulated": None, "cpu:new": "cpu:simulated", "cpu:newest": "cpu:new"}
 
 
-def test_a_new_harness_epoch_is_bridged_and_a_new_benchmark_version_is_not(sessions):
+def test_a_new_harness_epoch_is_bridged(sessions):
     story = tell(sessions, *range(1, 9))
     story.device.harness_epoch = 2
     story.push(9)
     assert bridged(story) == [4, 5, 6, 7, 8]
-    story.device.version = 2
-    story.push(10)
-    assert bridged(story) == [4, 5, 6, 7, 8]
+
+
+def test_a_new_benchmark_version_is_linked_and_not_bridged(sessions):
+    """An older commit holds the older version: measuring it again would bring nothing of the new one."""
+    story = tell(sessions, *range(1, 9))
+    story.device.version_from = (9, 2)
+    story.push(9)
+    assert bridged(story) == []
     with story.sessions() as session:
         rows = session.execute(
-            select(Benchmark.version, Series.harness_epoch, Series.id, Series.predecessor_id)
+            select(Benchmark.version, Series.id, Series.predecessor_id)
             .join(Workload, Workload.benchmark_id == Benchmark.id)
             .join(Series, Series.workload_id == Workload.id)
-            .order_by(Benchmark.version, Series.harness_epoch)
+            .order_by(Benchmark.version)
         ).all()
-    (_, _, first, none), (_, _, second, after_first), (_, _, _, after_second) = rows
-    assert (none, after_first, after_second) == (None, first, second)
+    [(_, old, none), (_, _, predecessor)] = rows
+    assert (none, predecessor) == (None, old)
 
 
 def test_a_loss_at_the_boundary_itself_is_found_from_the_bridges_baseline(sessions):
@@ -181,10 +244,31 @@ def test_a_loss_at_the_boundary_itself_is_found_from_the_bridges_baseline(sessio
 def test_an_old_step_among_the_bridged_commits_is_not_told_again(sessions):
     story = tell(sessions, *range(1, 9), c6=Planted({"moe": 1.25}))
     assert story.found() == {6: "attributed"}
+    told, confirmed = story.told(), story.run_count(RunReason.CONFIRM)
+    move(story)
+    for tip in (9, 10, 11, 12):
+        story.push(tip)
+    assert story.run_count(RunReason.CONFIRM) == confirmed
+    assert bridged(story) == [4, 5, 6, 7, 8]
+    assert (story.found(), story.told()) == ({6: "attributed"}, told)
+    assert verdicts(story)["cpu:new"][0] == "regression"
+
+
+def test_a_loss_that_was_accepted_in_the_old_environment_is_not_told_again_in_the_new_one(sessions):
+    story = tell(sessions, *range(1, 9), c6=Planted({"moe": 1.25}))
+    with sessions.begin() as session:
+        [found] = session.scalars(select(Regression.id))
+        accepted = Decision(
+            state=RegressionState.EXPECTED,
+            actor="ada",
+            assignee="bob",
+            note="more exact",
+            expires_at=story.now + timedelta(days=365),
+        )
+        decide(session, ids=[found], decision=accepted, now=story.now)
     told = story.told()
     move(story)
     for tip in (9, 10, 11, 12):
         story.push(tip)
-    assert bridged(story) == [4, 5, 6, 7, 8]
-    assert (story.found(), story.told()) == ({6: "attributed"}, told)
-    assert verdicts(story)["cpu:new"][0] == "regression"
+    assert (story.found(), story.told()) == ({6: "expected"}, told)
+    assert story.run_count(RunReason.CONFIRM) == 1
