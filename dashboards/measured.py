@@ -138,7 +138,9 @@ def proving_runs(lead: TouchedSeries, probes: Sequence[ProbeRow]) -> set[int]:
 
 
 def _same_shape(control: SeriesHead, head: SeriesHead | None) -> bool:
-    return head is not None and control.problem == head.problem and _axes(control.axes) == _axes(head.axes)
+    if head is None or (control.problem, control.metric) != (head.problem, head.metric):
+        return False
+    return _axes(control.axes) == _axes(head.axes)
 
 
 def _axes(axes: Mapping[str, object]) -> dict[str, str]:

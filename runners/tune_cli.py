@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 
@@ -12,16 +13,23 @@ from runners.local_homes import state_dir
 @click.command()
 @click.option("--apply", "action", flag_value="apply", help="Set what may be set (until --restore).")
 @click.option("--restore", "action", flag_value="restore", help="Put back what --apply changed, also after a crash.")
-def tune(action: str | None) -> None:
-    """Show what makes this machine quiet or noisy."""
-    from runners.device.cpu import knobs
+@click.option(
+    "--state-dir", "folder", type=click.Path(path_type=Path), default=state_dir, help="As of the runner that it is for."
+)
+def tune(action: str | None, folder: Path) -> None:
+    """Show what makes this machine quiet or noisy.
 
-    journal = state_dir() / "tuned.json"
+    With a GPU, --apply looks for the highest SM clock that it holds at full load: up to six minutes, and as root.
+    """
+    from runners.device.cpu import knobs
+    from runners.device.cuda import tune as gpu
+
+    journal = folder / "tuned.json"
     if action == "restore":
-        done = knobs.restore(journal)
+        done = knobs.restore(journal) + _said(gpu.restore(folder))
         click.echo("\n".join(f"put back {line}" for line in done) or "nothing was changed, nothing to put back")
         return
-    for name, value, advice in _survey():
+    for name, value, advice in _survey(folder):
         click.echo(f"{name:22} {value:34} {advice}")
     found = knobs.find_knobs()
     for knob in found:
@@ -33,15 +41,18 @@ def tune(action: str | None) -> None:
     if journal.exists():
         click.echo("settings were changed before and not put back: `kernelwatch tune --restore`")
     if action == "apply":
-        done = knobs.set_quiet(found, journal)
+        done = knobs.set_quiet(found, journal) + _said(gpu.apply(folder))
         click.echo("\n".join(f"set {line}" for line in done) or "nothing to set")
 
 
-def _survey() -> list[tuple[str, str, str]]:
+def _said(sentence: str | None) -> list[str]:
+    return [] if sentence is None else [sentence]
+
+
+def _survey(folder: Path) -> list[tuple[str, str, str]]:
     from runners.device.cpu import facts, pressure
     from runners.device.cpu.device import fifo_allowed
-    from runners.device.cuda.nvml import RealNvml
-    from runners.errors import DeviceError
+    from runners.device.cuda import tune as gpu
 
     host = facts.host_facts()
     cores = len(os.sched_getaffinity(0))
@@ -58,9 +69,5 @@ def _survey() -> list[tuple[str, str, str]]:
         ("isolated cores", host["isolated_cpus"], ""),
         ("cpu pressure", f"{stall['pressure_s']:.0f} s since boot" if stall else facts.UNAVAILABLE, ""),
     ]
-    try:
-        board = RealNvml(0).facts()
-        rows.append(("gpu", board["gpu_model"][:34], f"power limit {board['power_limit_w']} W"))
-    except DeviceError as error:
-        rows.append(("gpu", "none", str(error)))
-    return rows
+    board, advice = gpu.survey(folder)
+    return [*rows, ("gpu", board[:34], advice)]

@@ -1,8 +1,6 @@
 """An NVIDIA GPU as a device: taken alone, its clock locked, watched while it runs, always given back.
 
-Clock locking follows what boards really hold: the highest SM clock may be cut by the power limit, so the lock is
-verified under load by the power-cap bit and lowered until it holds. A marker file survives a crash, so that the next
-start undoes a lock that was left.
+Watched means: clocks, power, temperature, clock events, memory errors and processes, 20 times a second during blocks.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from runners.device.base import Conditions
-from runners.device.cuda.clock import CLOCK_TOLERANCE, ClockLock, KnownClocks
+from runners.device.cuda.clock import CLOCK_TOLERANCE, ClockLock, KnownClocks, Load, highest_clock_that_holds
 from runners.device.cuda.nvml import ClockEvent, GpuReading, Nvml, RealNvml, TimedNvml
 from runners.device.cuda.nvrtc import toolchain_version
 from runners.device.cuda.poller import Poller, events_of
@@ -76,7 +74,7 @@ class CudaDevice:
 
     def hello(self) -> dict[str, str]:
         """Which board to open: CUDA numbers boards by speed, NVML by slot."""
-        return {"gpu_uuid": self._nvml.facts()["gpu_uuid"]}
+        return {"gpu_uuid": self.gpu_uuid}
 
     def environment(self, canary_reference_s: float | None = None) -> EnvironmentReport:
         """Facts of board, driver and clock state."""
@@ -126,6 +124,31 @@ class CudaDevice:
                 yield False
             else:
                 yield True
+
+    def find_clock(self, load: Load) -> int | None:
+        """Find the highest SM clock that holds under `load`, keep it for later sessions, and lock it in them.
+
+        None when none holds or this user may not lock: sessions are then "unlocked", and their key says so.
+        """
+        with self.taken():
+            found = highest_clock_that_holds(self._lock, load)
+        self._remember(found)
+        return found
+
+    def forget_clock(self) -> int | None:
+        """Leave the clock alone from now on; what was kept."""
+        kept = self._wanted_mhz
+        self._remember(None)
+        return kept
+
+    def _remember(self, mhz: int | None) -> None:
+        KnownClocks(self._state_dir / KNOWN_CLOCKS).remember(self.gpu_uuid, mhz)
+        self._wanted_mhz = mhz
+
+    @property
+    def gpu_uuid(self) -> str:
+        """The board's own name."""
+        return self._nvml.facts()["gpu_uuid"]
 
     def hold(self, pid: int, *, threads: int) -> tuple[Flag, ...]:
         """The board is already ours; from now on this process is no foreigner."""

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from runners.api import Cache
 from runners.errors import DiscoveryError
 from runners.measure.discover import load_suite, missing_requirement
 
@@ -92,6 +93,9 @@ def test_find_names_the_workload_that_is_not_there(tmp_path):
         ({"changes": "workloads=(Workload(axes={'n': 1}), Workload(axes={'n': 1}))"}, r"the workload p\[n=1\] is listed twice"),
         ({"changes": "workloads=(Workload(axes={'n': 1}, tier='daily'),)"}, "is in the tier 'daily'"),
         ({"changes": "workloads=(Workload(axes={'n': 1}, device='tpu'),)"}, "is for the device 'tpu'"),
+        ({"changes": "workloads=(Workload(axes={'n': 1}, device='cuda', cache='tepid'),)"}, "asks for the cache 'tepid': use warm or cold"),
+        ({"changes": "workloads=(Workload(axes={'n': 1}, cache='cold'),)"}, "asks for a cold cache on 'cpu'"),
+        ({"changes": "workloads=(Workload({'n': 1}, device='cuda', cache='cold'), Workload({'n': 1}, device='cuda', cache='cold'))"}, r"p\[n=1\]@cold is listed twice"),
         ({"device": "tpu"}, "k names the device 'tpu': use cpu or cuda"),
         ({"name": "My Kernel"}, "implementation name 'My Kernel' must be lower-case"),
         ({"more": ", sources=('gone.c',)"}, "k names the source 'gone.c', which is not beside it"),
@@ -104,6 +108,16 @@ def test_find_names_the_workload_that_is_not_there(tmp_path):
 def test_what_an_author_gets_wrong_is_told_in_a_sentence(tmp_path, options, sentence):
     with pytest.raises(DiscoveryError, match=sentence):
         load_suite(suite(tmp_path, **options))
+
+
+def test_the_same_axes_may_be_asked_for_with_a_warm_and_a_cold_cache(tmp_path):
+    changes = "workloads=(Workload({'n': 1}, device='cuda'), Workload({'n': 1}, device='cuda', cache='cold'))"
+    loaded = load_suite(suite(tmp_path, changes=changes, device="cuda"))
+    assert [(b.key, b.cache) for b in loaded.workloads("core", "cuda")] == [
+        ("k[n=1]", Cache.WARM),
+        ("k[n=1]@cold", Cache.COLD),
+    ]
+    assert loaded.find("k[n=1]@cold").cache is Cache.COLD
 
 
 def test_a_folder_without_kernels_says_what_to_do(tmp_path):

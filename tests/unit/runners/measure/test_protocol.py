@@ -76,6 +76,24 @@ def test_impossible_times_are_left_out_and_flagged(bad):
     assert protocol.history_figure([lying], threads=1, reference_s=1e-3) is None
 
 
+def test_throttled_blocks_are_left_out_flagged_and_too_many_end_the_figure():
+    quiet = blocks_of([2e-3] * 4)
+    hot = [block(p, 8, launch_s=9e-3, flags=("throttled",)) for p in range(4)]
+    figure = protocol.history_figure([*quiet, *hot], threads=1, reference_s=1e-3)
+    assert figure.value_s == pytest.approx(2e-3)
+    assert Flag.THROTTLED in figure.flags
+    assert Flag.IMPLAUSIBLE not in figure.flags
+    more = [block(p, 9, launch_s=9e-3, flags=("throttled",)) for p in range(4)]
+    assert protocol.history_figure([*quiet, *hot, *more], threads=1, reference_s=1e-3) is None
+    assert protocol.mostly_throttled([*quiet, *hot, *more])
+
+
+def test_no_kernel_counts_as_warm_before_the_least_time():
+    steady = protocol.warm_up(lambda: 1e-3, WarmUp(0.01, 0.005, 2.0, least_s=0.3))
+    assert steady.settled
+    assert 0.3 <= steady.spent_s < 0.33
+
+
 def test_a_drift_over_the_run_is_flagged_and_noise_is_not():
     rng = random.Random(3)
     noise = [rng.gauss(0, 0.005) for _ in range(30)]

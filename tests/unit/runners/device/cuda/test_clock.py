@@ -2,7 +2,11 @@
 
 import pytest
 
+from runners.device.cuda import tune
 from runners.device.cuda.clock import HOLD_S, HOLDS_MAX, PROBE_S, ClockLock, KnownClocks, highest_clock_that_holds
+from runners.device.cuda.device import KNOWN_CLOCKS, CudaDevice
+from runners.device.cuda.load import tensor_load
+from runners.errors import DeviceError
 from tests.unit.runners.device.cuda.scripted import ScriptedNvml
 
 CLOCKS = tuple(range(345, 1981, 15))
@@ -95,3 +99,42 @@ def test_clocks_are_remembered_per_board(tmp_path):
     assert (known.of("GPU-1"), known.of("GPU-2")) == (1500, 1710)
     known.remember("GPU-1", None)
     assert (known.of("GPU-1"), known.of("GPU-2")) == (None, 1710)
+
+
+def test_the_clock_that_holds_is_kept_for_later_sessions_and_forgotten_when_asked(tmp_path):
+    board = Board(cap_above_mhz=1507)
+    device = CudaDevice(nvml=board, state_dir=tmp_path)
+    assert device.find_clock(board.load) == 1500
+    assert board.locked[-1] is None
+    with device.taken():
+        assert device.environment().facts["clock"] == "1500 MHz"
+    known = KnownClocks(tmp_path / KNOWN_CLOCKS)
+    assert known.of("GPU-1") == 1500
+    assert tune.clock_advice(tmp_path, "GPU-1") == "sessions lock its SM clock at 1500 MHz"
+    assert device.forget_clock() == 1500
+    assert known.of("GPU-1") is None
+    with device.taken():
+        assert device.environment().facts["clock"] == "unlocked"
+
+
+def test_what_tuning_found_is_told_in_a_sentence(tmp_path, monkeypatch):
+    def told(board, load):
+        monkeypatch.setattr(tune, "tensor_load", lambda _uuid, seconds: load(seconds))
+        return tune.find(CudaDevice(nvml=board, state_dir=tmp_path))
+
+    board = Board(cap_above_mhz=1507)
+    assert "1500 MHz, which it held for 60 s" in told(board, board.load)
+    refused = Board(may_lock=False)
+    assert "stays unlocked" in told(refused, refused.load)
+
+    def cannot_start(_seconds):
+        raise DeviceError("the GPU cannot be put to work: no libnvrtc")
+        yield
+
+    assert "not looked for: the GPU cannot be put to work" in told(Board(), cannot_start)
+
+
+def test_a_load_that_cannot_start_says_why(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/nowhere")
+    with pytest.raises(DeviceError, match="the GPU cannot be put to work"):
+        next(tensor_load("GPU-none", 0.1))
