@@ -12,6 +12,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from service.domain.severity import in_words
+from service.domain.states import Direction
+
 THIN = "\u202f"
 MINUS = "\u2212"
 NOTHING = "\u2013"
@@ -181,6 +184,11 @@ def ago(then: datetime | None, now: datetime) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """A count with its noun: "1 series", "3 shapes"."""
     return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def loudness(severity: str, direction: str) -> str:
+    """How loudly to say a change: the severity of a regression, the size of an improvement."""
+    return in_words(severity, gain=direction == Direction.IMPROVEMENT)
 
 
 def sentence(code: str | None) -> str:

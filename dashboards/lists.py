@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from flask import render_template, request
 
+from dashboards.alarms import impossible_figures
 from dashboards.desk import Desk, TriageAction
 from service.contract import RunReason
 from service.domain.states import NotificationState, RegressionState, RunState
@@ -60,6 +61,7 @@ def overview(desk: Desk) -> str:
             if plain and counts[SeriesState.FAILING] + counts[SeriesState.UNGUARDED]
             else ()
         )
+        impossible = impossible_figures(session, repository=repository) if plain else ()
     found = counts[SeriesState(state)] if state else sum(counts.values())
     return render_template(
         "overview.html",
@@ -71,6 +73,7 @@ def overview(desk: Desk) -> str:
         page=page,
         open_rows=open_rows,
         unwatched=unwatched,
+        impossible=impossible,
         repositories=repositories,
         repository=repository,
         query=query,

@@ -306,6 +306,7 @@ def _commit_axis(points: Sequence[ChartPoint | ChartFailure]) -> dict[str, Any]:
     ticks = positions[::every]
     return {
         **AXIS,
+        "title": {"text": "commit, in first-parent order"},
         "tickvals": ticks,
         "ticktext": [by_position[position][:7] for position in ticks],
         "showgrid": False,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from service.domain.reproduce import compare_command
+from service.domain.severity import in_words
 from service.domain.states import Direction, NotificationEvent
 
 
@@ -111,7 +112,8 @@ class Message:
     @property
     def loudness(self) -> str:
         """The severity and why."""
-        return f"{self.severity} ({self.severity_reason})" if self.severity_reason else self.severity
+        words = in_words(self.severity, gain=self.direction is Direction.IMPROVEMENT)
+        return f"{words} ({self.severity_reason})" if self.severity_reason else words
 
     @property
     def suggestion(self) -> str:

@@ -88,3 +88,16 @@ def _shift(severity: Severity, levels: int) -> Severity:
 def at_least(severity: str, floor: str) -> bool:
     """Whether `severity` reaches `floor`."""
     return ORDER.index(Severity(severity)) >= ORDER.index(Severity(floor))
+
+
+def in_words(severity: str, *, gain: bool) -> str:
+    """A severity as people read it: an improvement is nobody's incident, so its size is said instead."""
+    return _GAINS[Severity(severity)] if gain else severity
+
+
+_GAINS = {
+    Severity.LOW: "small gain",
+    Severity.MEDIUM: "gain",
+    Severity.HIGH: "large gain",
+    Severity.CRITICAL: "very large gain",
+}

@@ -176,12 +176,17 @@ def _without_step(found: Detection, floors: Floors, also: tuple[Verdict, ...]) -
         return Judgement(Verdict.DRIFT, reason, found.drift.total, baseline=level, also=also)
     if found.smallest_detectable > floors.blind_above:
         reason = (
-            f"noise of {found.noise_floor:.1%} a point over {found.n} points hides steps below "
-            f"{found.smallest_detectable:.1%}"
+            f"too noisy: only steps above {_size(found.smallest_detectable)} would be seen "
+            f"(noise of {_size(found.noise_floor)} a point over {found.n} points)"
         )
         return Judgement(Verdict.CANNOT_TELL, reason, baseline=level, also=also)
     reason = f"no step in {found.n} points; one of {found.smallest_detectable:.1%} would have been seen"
     return Judgement(Verdict.NO_CHANGE, reason, baseline=level, also=also)
+
+
+def _size(share: float) -> str:
+    """A share as people say it: 4.2 %, but 262 %."""
+    return f"{share * 100:.0f} %" if share >= 1 else f"{share * 100:.1f} %"
 
 
 def _between(before: Level, after: Level) -> tuple[float, float, float]:

@@ -131,3 +131,24 @@ def test_the_site_works_without_javascript(visit, site):
     assert page.locator("#series tr[data-words]").count() == 3
     page.locator("#series a.axes").first.click()
     assert page.locator("tbody tr").count() > 20
+
+
+def test_a_side_of_the_samples_can_be_put_away_with_the_keyboard(visit, site):
+    page = visit(paths(site)["named regression"]).page
+    chart = page.locator('.chart[data-figure="samples"]')
+    curves = chart.locator(".cartesianlayer .xy path.js-line")
+    assert curves.count() == 2
+    button = page.locator(".chart-key button", has_text="before")
+    assert button.get_attribute("aria-pressed") == "true"
+    button.press("Enter")
+    page.wait_for_function("document.querySelectorAll('[data-figure=samples] .xy path.js-line').length === 1")
+    assert button.get_attribute("aria-pressed") == "false"
+
+
+def test_the_toolbar_of_a_chart_shows_itself_only_to_a_mouse_or_a_keyboard(visit, site):
+    page = visit(paths(site)["named regression"]).page
+    page.mouse.move(2, 2)
+    seen = "Number(getComputedStyle(document.querySelector('[data-figure=samples] .modebar')).opacity)"
+    page.wait_for_function(f"{seen} === 0")
+    page.locator('[data-figure="samples"] .modebar-btn').first.focus()
+    page.wait_for_function(f"{seen} === 1")

@@ -132,7 +132,7 @@ def _verdict(problem: BisectProblem, belief: Belief, confirmed: Sequence[int], l
         wide = single and len(blames[0].positions) > 1
         verdict = Verdict.RANGE if wide else Verdict.CULPRIT if single else Verdict.CULPRITS
         code = Reason.UNBUILDABLE if any(len(b.positions) > 1 for b in blames) else Reason.CONFIRMED
-        return _outcome(problem, belief, verdict, code, reasons.why_blamed(blames), blames=blames)
+        return _outcome(problem, belief, verdict, code, reasons.why_blamed(blames, problem), blames=blames)
     code = Reason.BUDGET if left < 2 else Reason.NO_PROBE_LEFT
     sentence = "the budget is used up" if code is Reason.BUDGET else "no probe would tell more"
     return _outcome(problem, belief, Verdict.INCONCLUSIVE, code, sentence)

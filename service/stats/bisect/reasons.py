@@ -10,6 +10,8 @@ import numpy as np
 from service.stats.bisect.belief import Belief
 from service.stats.bisect.types import BisectProblem, Blame, Reason
 
+SHORT_SHA = 9
+
 
 def percent(log_ratio: float) -> str:
     """A log ratio as people say it."""
@@ -45,11 +47,13 @@ def measured_effect(belief: Belief) -> tuple[float, float]:
     return size, inflate * math.sqrt(max(float(contrast @ inverse @ contrast), 0.0))
 
 
-def why_blamed(blames: Sequence[Blame]) -> str:
-    """One sentence for one or several steps."""
+def why_blamed(blames: Sequence[Blame], problem: BisectProblem) -> str:
+    """One sentence for one or several steps; a commit is called by its short id, which people can look up."""
+    name = {candidate.position: candidate.sha[:SHORT_SHA] for candidate in problem.candidates}
     parts = []
     for blame in blames:
-        where = f"commit {blame.hi}" if blame.hi - blame.lo == 1 else f"commits {blame.lo + 1} to {blame.hi}"
+        first, last = (name.get(position, f"commit {position}") for position in (blame.lo + 1, blame.hi))
+        where = last if blame.hi - blame.lo == 1 else f"{first} to {last}"
         parts.append(
             f"{where}: {percent(blame.effect)} ({percent(blame.effect_low)} to {percent(blame.effect_high)}),"
             f" probability {blame.probability:.3f}"

@@ -20,10 +20,12 @@ from service.store.pages.snapshot import fetch, words
 from service.store.tables import (
     Benchmark,
     ChangePoint,
+    Environment,
     GitCommit,
     Measurement,
     Regression,
     Repository,
+    Run,
     Series,
     Workload,
 )
@@ -256,6 +258,87 @@ def series_rows(
 
 def _in_order(column: ColumnElement[Any], recent: Any) -> ColumnElement[Any]:
     return func.array_agg(aggregate_order_by(column, recent.c.position))
+
+
+@dataclass(frozen=True, slots=True)
+class NewestFigure:
+    """The newest good time of a series, with its work and where it was measured."""
+
+    series_id: int
+    benchmark: str
+    axes: dict[str, Any]
+    flops: float
+    bytes: float
+    value_s: float
+    sha: str
+    measured_at: datetime
+    environment_id: int
+
+
+def newest_figures(session: Session, *, repository: str = "") -> tuple[NewestFigure, ...]:
+    """The newest good times of all living series that declare their work; one step on an index each."""
+    successor = aliased(Series)
+    newest = (
+        select(
+            Measurement.value_s,
+            Measurement.measured_at,
+            GitCommit.sha,
+            Run.environment_id,
+        )
+        .join(GitCommit, GitCommit.id == Measurement.commit_id)
+        .join(Run, Run.id == Measurement.run_id)
+        .where(
+            Measurement.series_id == Series.id,
+            Measurement.status == MeasurementStatus.OK.value,
+            Measurement.value_s > 0,
+            Run.environment_id.is_not(None),
+            Run.retracted_at.is_(None),
+        )
+        .order_by(Measurement.commit_id.desc(), Measurement.id.desc())
+        .limit(1)
+        .lateral("newest")
+    )
+    statement = (
+        select(
+            Series.id.label("series_id"),
+            Benchmark.name.label("benchmark"),
+            Workload.axes,
+            Workload.flops,
+            Workload.bytes,
+            newest.c.value_s,
+            newest.c.sha,
+            newest.c.measured_at,
+            newest.c.environment_id,
+        )
+        .select_from(Series)
+        .join(Workload, Workload.id == Series.workload_id)
+        .join(Benchmark, Benchmark.id == Workload.benchmark_id)
+        .join(newest, true())
+        .where(Series.unit == "s", (Workload.flops > 0) | (Workload.bytes > 0))
+        .where(~exists().where(successor.predecessor_id == Series.id))
+        .order_by(Benchmark.name, Series.id)
+    )
+    if repository:
+        statement = statement.join(Repository, Repository.id == Series.repository_id).where(
+            Repository.name == repository
+        )
+    return fetch(session, statement, NewestFigure)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An environment: its device, and what is known of it."""
+
+    environment_id: int
+    device: str
+    facts: dict[str, Any]
+
+
+def places(session: Session, environment_ids: Collection[int]) -> Mapping[int, Place]:
+    """Some environments by id."""
+    statement = select(Environment.id.label("environment_id"), Environment.device, Environment.facts)
+    found = fetch(session, statement.where(Environment.id.in_(environment_ids)), Place)
+    return {place.environment_id: place for place in found}
 
 
 def state_counts(session: Session, *, repository: str = "", query: str = "") -> Mapping[SeriesState, int]:

@@ -189,3 +189,11 @@ def test_every_attempt_to_confirm_counts_before_a_search_has_begun(client, built
         session.commit()
     spent = client.get(f"/regressions/{built.moe.id}/evidence.json").json["cost_device_s"]
     assert spent == {"confirming": pytest.approx(23.5), "searching": 0, "total": pytest.approx(23.5)}
+
+
+def test_an_improvement_is_not_called_critical(client, built, engine):
+    with Session(engine) as session:
+        session.get_one(t.Regression, built.attention.id).severity = "critical"
+        session.commit()
+    for path in ("/regressions", f"/regressions/{built.attention.id}"):
+        assert "very large gain" in words_of(client.get(path).text)

@@ -45,3 +45,13 @@ def test_a_control_is_not_compared_with_itself(page_on_a_core_of):
 def test_a_figure_that_no_device_could_reach_is_an_alarm(page_on_a_core_of):
     assert "implausible" not in page_on_a_core_of(0, 140e9)
     assert "faster than the device could be" in page_on_a_core_of(0, 20e9)
+
+
+def test_the_overview_lists_every_figure_that_no_device_could_reach(page_on_a_core_of, client, built):
+    page_on_a_core_of(0, 140e9)
+    assert "Impossible figures" not in client.get("/").text
+    page_on_a_core_of(0, 20e9)
+    page = unescape(client.get("/").text)
+    alarms = page[page.index("Impossible figures") : page.index("Not guarded")]
+    assert f"/series/{built.series[0].id}" in alarms
+    assert "faster than the device could be" in alarms

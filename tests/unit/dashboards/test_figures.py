@@ -146,3 +146,27 @@ def test_what_came_before_is_drawn_lighter_up_to_a_labelled_border():
     assert (border.x0, border.x1) == (4.5, 4.5)
     assert label.text == "new environment: driver &lt;5&gt; → 6"
     assert set(figure.layout.xaxis.ticktext) >= {sha(0)[:7], sha(8)[:7]}
+
+
+def test_a_launch_far_outside_does_not_stretch_the_axis_and_is_marked_and_counted():
+    usual = tuple(1e-3 * (1 + 0.001 * (i % 10)) for i in range(60))
+    before = SampleSide("before", "a" * 40, usual, (0,) * 60)
+    after = SampleSide("after", "b" * 40, (*(1.1 * x for x in usual[:58]), 9e-3, 20e-3), (0,) * 60)
+    figure = samples_figure(before, after)
+    low, high = figure.layout.xaxis.range
+    assert low < 1.0
+    assert 1.11 < high < 1.2
+    assert figure.layout.meta["outside"] == 2
+    (marks,) = [trace for trace in figure.data if "outside" in trace.name]
+    assert (marks.x[0], [text for (text,) in marks.customdata]) == (high, ["9", "20"])
+    assert "one of 2 outside the axis" in marks.hovertemplate
+
+
+def test_two_modes_are_both_on_the_axis():
+    modes = tuple(1e-3 if i % 2 else 1.3e-3 for i in range(40))
+    figure = samples_figure(
+        SampleSide("before", "a" * 40, modes, (0,) * 40), SampleSide("after", "b" * 40, modes, (0,) * 40)
+    )
+    low, high = figure.layout.xaxis.range
+    assert low < 1.0 < 1.3 < high
+    assert figure.layout.meta["outside"] == 0

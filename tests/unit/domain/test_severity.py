@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.domain.severity import Reach, StepImpact, rate
+from service.domain.severity import Reach, StepImpact, in_words, rate
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,8 @@ def test_size_and_reach_decide_together_and_say_why(effect, reach, severity, why
 
 def test_a_step_with_unknown_kernels_gives_an_upper_bound_and_says_so():
     assert str(StepImpact("decode", 0.05, 6, 8)) == "at most +5.0 % of the step of decode, of 2 of its 8 kernels"
+
+
+def test_an_improvement_is_nobodys_incident():
+    assert in_words("critical", gain=True) == "very large gain"
+    assert in_words("critical", gain=False) == "critical"

@@ -1,5 +1,7 @@
 """What is said about a series, and what is never blamed on a commit."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -35,7 +37,9 @@ def test_a_quiet_series_says_how_small_a_step_it_would_have_shown():
 
 
 def test_a_series_too_noisy_to_see_a_step_cannot_tell():
-    assert judge(history(steps={}, cv=0.1), better=Better.LOWER).verdict is Verdict.CANNOT_TELL
+    noisy = judge(history(steps={}, cv=0.1), better=Better.LOWER)
+    assert noisy.verdict is Verdict.CANNOT_TELL
+    assert re.match(r"too noisy: only steps above \d+(\.\d)? % would be seen \(noise of ", noisy.reason)
 
 
 def test_the_baseline_of_an_open_regression_is_frozen():
