@@ -12,6 +12,7 @@ _COMMANDS = {
     "bisect": "runners.bisect_cli",
     "measure_module": "runners.module_cli",
     "compare_module": "runners.module_cli",
+    "static": "runners.static_cli",
     "tune": "runners.tune_cli",
 }
 

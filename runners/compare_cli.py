@@ -99,12 +99,19 @@ def compare(
     from runners.errors import RunnerError
     from runners.measure.comparison import AUDIT_SHARE
     from runners.measure.comparison import compare as compare_subjects
+    from runners.measure.cuda_code import CudaCode
     from runners.measure.local_child import LocalChild
     from service.contract import ProtocolParams
 
     params = ProtocolParams(processes=PAIRS_MAX, blocks=QUARTETS, block_s=BLOCK_S, budget_s=budget)
     try:
         with ExitStack() as stack:
+            code = CudaCode(
+                cache_dir=cache_dir() / "cuda_code",
+                spawn=lambda: LocalChild(module="runners.measure.compile_child"),
+                clock=time.monotonic,
+            )
+            stack.callback(code.close)
             subjects = [check_out(stack, repo, suite, revision) for revision in (base, head)]
             if subjects[0].sha == subjects[1].sha:
                 subjects[1] = _again(subjects[1])
@@ -118,6 +125,7 @@ def compare(
                 tier=tier,
                 audit_share=AUDIT_SHARE if audit else 0.0,
                 progress=_progress if sys.stderr.isatty() else lambda _stage, _done, _total: True,
+                code=code,
                 rng=random.Random(),
                 clock=time.monotonic,
             )

@@ -21,10 +21,13 @@ from runners.checkout import CheckoutError, Mirror, Worktree
 from runners.device.base import Device
 from runners.errors import BuildError, ChildError, DeviceError, DiscoveryError, SandboxError
 from runners.harness import HarnessChangedError, harness_hash
+from runners.measure.cuda_code import CudaCode
 from runners.measure.epoch import HARNESS_EPOCH
+from runners.measure.identical import IdenticalCode
 from runners.measure.session import HoldLostError, SessionResult, measure_commits
-from runners.measure.team import Subject
+from runners.measure.team import Subject, Team
 from runners.sandbox import Access, Child, Limits
+from runners.survey import reports_of_measured, survey_cuda
 from service.contract import (
     CONTRACT_VERSION,
     CommitFailure,
@@ -33,11 +36,15 @@ from service.contract import (
     FailureStage,
     RunFailure,
     RunOrder,
+    RunReason,
     RunReport,
+    StaticReport,
 )
 
 BUILD_LIMIT_S = 600.0
 LOG_CHARS = 8000
+QUESTIONS = frozenset({RunReason.CONFIRM, RunReason.BISECTION})  # between commits: identical code is the answer
+INTERLEAVED = QUESTIONS | {RunReason.VERIFY}  # the others make history points
 _log = structlog.get_logger()
 
 Progress = Callable[[str, int, int], bool]
@@ -66,6 +73,15 @@ class Workshop:
         self.walls = child.facts
         return child
 
+    def spawn_compiler(self) -> Child:
+        """Start the locked-in compiler of CUDA sources: it sees no commit and no device."""
+        return sandbox.spawn(
+            access=Access(),
+            limits=replace(self.limits, address_space_bytes=None),
+            scratch_root=self.cache_dir / "scratch",
+            command=sandbox.COMPILER_COMMAND,
+        )
+
 
 class _TimeUpError(BuildError):
     """The run took longer than its repository allows."""
@@ -83,11 +99,17 @@ class Job:
         self._deadline_s = time.monotonic() + self._limit_s
         self._failures: dict[str, RunFailure] = {}
         self._started_at = time.time()
+        self._static: tuple[StaticReport, ...] = ()
+        self._static_missing: str | None = None
+        self._code = CudaCode(
+            cache_dir=workshop.cache_dir / "cuda_code", spawn=workshop.spawn_compiler, clock=time.monotonic
+        )
 
     def carry_out(self) -> RunReport:
         """Measure, and report whatever became of it. Raises HoldLostError when the run was taken from us."""
         before = harness_hash()
         with ExitStack() as worktrees:
+            worktrees.callback(self._code.close)
             subjects = self._prepare_all(worktrees)
             try:
                 report = self._measure(subjects)
@@ -146,6 +168,28 @@ class Job:
         if code != 0:
             raise BuildError(f"the build command ended with status {code}", child.log_tail)
 
+    def _survey(self, subject: Subject) -> None:
+        """Read the machine code of a history point's CUDA sources, after the device was let go; never fails the run."""
+        if self._code.missing is not None:
+            self._static_missing = self._code.missing
+            return
+        team = Team(
+            [subject],
+            process=0,
+            spawn=self._spawn_child,
+            device=self._workshop.device,
+            params=self._order.protocol,
+            clock=time.monotonic,
+            code=self._code,
+        )
+        try:
+            self._tell("static", 0, 1)
+            self._static, self._static_missing = survey_cuda(team, subject.sha)
+        except (SandboxError, _TimeUpError) as error:
+            self._static_missing = str(error)
+        finally:
+            team.close()
+
     def _measure(self, subjects: list[Subject]) -> RunReport:
         if self._order.sha in self._failures:
             return self._report(None, failure=self._failures[self._order.sha])
@@ -159,6 +203,8 @@ class Job:
                 workloads=self._order.workloads,
                 tier=self._order.tier,
                 progress=self._tell,
+                code=self._code,
+                identical=IdenticalCode.SETTLED if self._order.reason in QUESTIONS else IdenticalCode.TIMED,
                 rng=random.Random(f"{self._order.run_id}:{self._order.attempt}:{self._order.protocol.seed}"),
                 clock=time.monotonic,
             )
@@ -170,6 +216,8 @@ class Job:
             return self._report(None, failure=RunFailure(FailureStage.MEASURE, error.kind, error.reason))
         for commit_failure in found.commit_failures:
             self._failures[commit_failure.sha] = commit_failure.failure
+        if self._order.reason not in INTERLEAVED and self._order.sha not in self._failures:
+            self._survey(next(subject for subject in subjects if subject.sha == self._order.sha))
         failure = None if found.measurements else self._failures.get(self._order.sha)
         return self._report(found, environment=environment, failure=failure)
 
@@ -219,4 +267,11 @@ class Job:
             canary_wall_s=found.canary_wall_s if found else None,
             canary_cpu_s=found.canary_cpu_s if found else None,
             flags=found.flags if found else (),
+            static=self._all_static(found),
+            static_missing=self._static_missing,
         )
+
+    def _all_static(self, found: SessionResult | None) -> tuple[StaticReport, ...]:
+        measured = reports_of_measured(found.measurements if found else ())
+        every = {(one.sha, one.benchmark, one.target): one for one in (*measured, *self._static)}
+        return tuple(every.values())

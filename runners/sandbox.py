@@ -33,6 +33,10 @@ CHILD_COMMAND = (
     *("-P", "-m", "runners.measure.child"),
     *("--requests-fd", str(REQUESTS_FD), "--replies-fd", str(RESULTS_FD)),
 )
+COMPILER_COMMAND = (
+    *(sys.executable, "-P", "-m", "runners.measure.compile_child"),
+    *("--requests-fd", str(REQUESTS_FD), "--replies-fd", str(RESULTS_FD)),
+)
 START_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 10.0
 _CHUNK_BYTES = 1 << 16

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runner": ("runners.runner_cli:runner", "Measure for a service: register and serve a pool."),
     "kernels": ("runners.kernels_cli:kernels", "List, check and run the kernels of a suite."),
     "compare": ("runners.cli:compare", "Compare two commits on this machine."),
+    "static": ("runners.cli:static", "Compare two commits' machine code, without a GPU or a timing."),
     "bisect": ("runners.cli:bisect", "Find the commit that changed a kernel, on this machine."),
     "measure-module": ("runners.cli:measure_module", "Measure any callable."),
     "compare-module": ("runners.cli:compare_module", "Compare two variants of any callable."),

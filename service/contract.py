@@ -7,6 +7,7 @@ are POSIX seconds in UTC. A change that an older peer could not read bumps CONTR
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -36,6 +37,7 @@ class MeasurementStatus(StrEnum):
     TIMED_OUT = "timed_out"
     TOO_NOISY = "too_noisy"
     SKIPPED = "skipped"
+    IDENTICAL = "identical"  # the machine code and all around it equal those of `identical_to`: not timed
 
 
 class FailureKind(StrEnum):
@@ -158,6 +160,55 @@ class MeasurementReport:
     metric: str = "time"
     direction: str = "lower"
     unit: str = "s"  # the unit of value_s; another unit starts another series
+    identical_to: str | None = None  # the commit of the same run whose code this is; set with status IDENTICAL only
+
+
+@dataclass(frozen=True, slots=True)
+class StaticReport:
+    """Exact facts of one implementation's machine code for one target: no timing, no noise, no device.
+
+    `target` is "cpu" or a GPU architecture such as "sm_90a"; facts are compared within one toolchain only. Without
+    machine code for the target `error` says why.
+    """
+
+    sha: str
+    benchmark: str
+    family: str
+    version: int
+    problem: str
+    device: str  # "cpu" | "cuda"
+    control: bool
+    target: str
+    toolchain: str
+    code_hash: str | None
+    recipe_hash: str | None
+    facts: dict[str, float]
+    error: str | None = None
+
+
+class StaticFinding(StrEnum):
+    """What a change of machine code asks for."""
+
+    SAME = "same"
+    LOOK_HERE = "look_here"
+    WARNING = "warning"  # spills or stack went up
+
+
+GROWTH_WARNS = ("stack_bytes", "spill_store_bytes", "spill_load_bytes")
+
+
+def static_finding(
+    before: Mapping[str, float], after: Mapping[str, float], *, code: tuple[str | None, str | None]
+) -> StaticFinding:
+    """What the change of one target's facts means; `code` are the two hashes of its machine code (None: none).
+
+    A dynamically indexed array goes to the stack without counting as a spill, so both are looked at. Without machine
+    code on one side there is nothing to call the same.
+    """
+    if None not in code and any(after.get(name, 0.0) > before.get(name, 0.0) for name in GROWTH_WARNS):
+        return StaticFinding.WARNING
+    same = code[0] is not None and code[0] == code[1] and dict(before) == dict(after)
+    return StaticFinding.SAME if same else StaticFinding.LOOK_HERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +248,8 @@ class RunReport:
     canary_wall_s: float | None = None
     canary_cpu_s: float | None = None
     flags: tuple[str, ...] = ()
+    static: tuple[StaticReport, ...] = ()
+    static_missing: str | None = None  # why machine code was not read, or not all of it
 
 
 @dataclass(frozen=True, slots=True)

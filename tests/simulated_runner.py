@@ -22,6 +22,7 @@ from service.contract import (
     MeasurementStatus,
     RunFailure,
     RunOrder,
+    RunReason,
     RunReport,
     SampleBlock,
 )
@@ -61,8 +62,13 @@ class SimulatedRunner:
     version_from: tuple[int, int] | None = None  # (position, version): commits from there on hold that version
     harness_epoch: int = 1
     device_seed: int | None = None  # another noise than the story's seed makes
+    settles: bool = False  # interleaved commits with identical code are not timed
+    audits: bool = False  # all the same, each of them is
+    reads_code: bool = False  # the recipe around the code is known as well
+    untold: Mapping[str, float] = field(default_factory=dict)  # sha -> what the machine does to it behind its code
 
     def __post_init__(self) -> None:
+        self.timed = 0  # blocks
         self.rng = np.random.default_rng(self.seed if self.device_seed is None else [self.seed, self.device_seed])
 
     def factor(self, sha: str, family: str) -> float:
@@ -78,7 +84,15 @@ class SimulatedRunner:
         keys = [key for key in order.workloads or self.workloads if key in self.workloads]
         processes = order.protocol.processes
         drift = float(np.exp(self.rng.normal(0, self.drift_sd))) * self.machine_factor
-        measurements = tuple(self._measure(sha, key, processes=processes, drift=drift) for key in keys for sha in built)
+        kernels = [key for key in keys if not self.workloads[key][0].endswith("openblas")]
+        if kernels and all(self._twin(order.sha, key, order, built) for key in kernels):
+            keys = kernels  # nothing is timed that a control could stand beside
+        measurements = tuple(
+            self._measure(sha, key, processes=processes, drift=drift, twin=self._twin(sha, key, order, built))
+            for key in keys
+            for sha in built
+        )
+        self.timed += sum(len(one.blocks) for one in measurements)
         return RunReport(
             contract_version=CONTRACT_VERSION,
             run_id=order.run_id,
@@ -101,15 +115,31 @@ class SimulatedRunner:
             canary_cpu_s=CANARY_S * drift,
         )
 
-    def _measure(self, sha: str, key: str, *, processes: int, drift: float) -> MeasurementReport:
+    def _twin(self, sha: str, key: str, order: RunOrder, built: Sequence[str]) -> str | None:
+        """The commit of an interleaved run that has the code of `sha`, where that settles it."""
+        if not self.settles or self.audits or order.reason not in {RunReason.CONFIRM, RunReason.BISECTION}:
+            return None
+        benchmark, family, _ = self.workloads[key]
+        same = [one for one in built if one != sha and self.factor(one, family) == self.factor(sha, family)]
+        subject_settled = any(
+            self.factor(one, family) == self.factor(order.sha, family) for one in built if one != order.sha
+        )
+        return same[0] if same and subject_settled and not benchmark.endswith("openblas") else None
+
+    def _measure(
+        self, sha: str, key: str, *, processes: int, drift: float, twin: str | None = None
+    ) -> MeasurementReport:
         benchmark, family, base_s = self.workloads[key]
         control = benchmark.endswith("openblas")
         wrong = self.wrong.get(sha) == family and not control
         factor = 1.0 if control else self.factor(sha, family)
         speed = factor * self.host_factor.get(benchmark, 1.0 if control else self.host_factor.get(family, 1.0))
-        blocks = () if wrong else tuple(self._blocks(base_s * speed, processes=processes, drift=drift))
+        speed *= 1.0 if control else self.untold.get(sha, 1.0)
+        blocks = () if wrong or twin else tuple(self._blocks(base_s * speed, processes=processes, drift=drift))
         levels = [np.median(block.wall_s) / block.canary_wall_s for block in blocks]
         status = MeasurementStatus.WRONG_RESULT if wrong else MeasurementStatus.OK
+        if twin is not None:
+            status = MeasurementStatus.IDENTICAL
         value = float(np.median(levels)) * CANARY_S if blocks else None
         return MeasurementReport(
             sha=sha,
@@ -125,6 +155,8 @@ class SimulatedRunner:
             bytes=1e6,
             status=status,
             error="3 of 9 elements are off" if wrong else None,
+            identical_to=twin,
+            static={"recipe_hash": "recipe"} if self.reads_code else {},
             value_s=value,
             half_width_s=value * 0.01 if value else None,
             clock="wall",

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from runners.device.base import Device
 from runners.errors import ChildError
 from runners.measure.houses import NotMeasurableError
+from runners.measure.identical import identical
 from runners.measure.ledger import Entry
 from runners.measure.pairs import LOOKS, PAIRS_MIN, Look, Verdict, judge
 from runners.measure.protocol import Flag
 from runners.measure.session import Progress, SessionResult, measure_commits
-from runners.measure.team import AnySubject, Spawn, SubjectBrokenError, Team
+from runners.measure.team import AnySubject, CodeReader, Spawn, SubjectBrokenError, Team
 from service.contract import CommitFailure, MeasurementReport, MeasurementStatus, ProtocolParams
 
 AUDIT_SHARE = 0.1  # of workloads with identical code are timed all the same
-IDENTITY_FACTS = ("code_hash", "recipe_hash")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,7 @@ def compare(
     tier: str = "core",
     audit_share: float = AUDIT_SHARE,
     progress: Progress = lambda _stage, _done, _total: True,
+    code: CodeReader | None = None,
     rng: random.Random,
     clock: Callable[[], float],
 ) -> ComparisonResult:
@@ -122,9 +123,8 @@ def compare(
     sides: list[_Side] = []
     for subject in (base, head):
         try:
-            sides.append(
-                _inspect(subject, spawn=spawn, device=device, params=params, clock=clock, wanted=wanted, tier=tier)
-            )
+            team = Team([subject], process=0, spawn=spawn, device=device, params=params, clock=clock, code=code)
+            sides.append(_inspect(team, subject.sha, wanted=wanted, tier=tier))
         except SubjectBrokenError as broken:
             return ComparisonResult((), (CommitFailure(broken.sha, broken.failure),), 0, 0.0)
     settled, to_time, audited = _settle_without_timing(*sides, audit_share=audit_share, rng=rng)
@@ -138,6 +138,7 @@ def compare(
         params=params,
         workloads=to_time,
         progress=progress,
+        code=code,
         rng=rng,
         clock=clock,
         stopping=stopping,
@@ -150,26 +151,16 @@ def compare(
     return ComparisonResult(comparisons, result.commit_failures, result.processes, result.device_s)
 
 
-def _inspect(
-    subject: AnySubject,
-    *,
-    spawn: Spawn,
-    device: Device,
-    params: ProtocolParams,
-    clock: Callable[[], float],
-    wanted: Callable[[str], bool],
-    tier: str,
-) -> _Side:
+def _inspect(team: Team, sha: str, *, wanted: Callable[[str], bool], tier: str) -> _Side:
     """Build one subject and read its machine code, in a process of its own."""
-    team = Team([subject], process=0, spawn=spawn, device=device, params=params, clock=clock)
     try:
-        described = {d["workload"]: d for d in team.discover(subject.sha, tier) if wanted(d["workload"])}
-        unbuilt = team.build(subject.sha, tuple(described))
+        described = {d["workload"]: d for d in team.discover(sha, tier) if wanted(d["workload"])}
+        unbuilt = team.build(sha, tuple(described))
         static = {}
         for key in described:
             if key not in unbuilt:
                 try:
-                    static[key] = team.static(subject.sha, key)
+                    static[key] = team.static(sha, key)
                 except (NotMeasurableError, ChildError):
                     break  # not readable: it will be timed, which is always right
         return _Side(described, static, unbuilt)
@@ -214,11 +205,6 @@ def _why_not_comparable(key: str, base: _Side, head: _Side) -> str | None:
         if base.described[key][fact] != head.described[key][fact]:
             return f"its {fact} changed from {base.described[key][fact]} to {head.described[key][fact]}"
     return None
-
-
-def identical(base: dict[str, float | str], head: dict[str, float | str]) -> bool:
-    """Whether both sides run the very same machine code on the same recipe: then timing can only tell of noise."""
-    return all(base.get(fact) and base.get(fact) == head.get(fact) for fact in IDENTITY_FACTS)
 
 
 def _conclude(

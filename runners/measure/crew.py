@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from runners.device.base import Device
 from runners.errors import ChildError, ChildGarbageError, ChildTimedOutError, DeviceError, RunnerError
 from runners.measure.houses import NotMeasurableError
+from runners.measure.identical import IdenticalCode, settle
 from runners.measure.ledger import Entry, Ledger
-from runners.measure.team import AnySubject, Spawn, SubjectBrokenError, Team
+from runners.measure.team import AnySubject, CodeReader, Spawn, SubjectBrokenError, Team
 from service.contract import FailureKind, FailureStage, ProtocolParams, RunFailure
 
 ATTEMPTS_MAX = 60  # of one replicate: each costs one workload that killed its process, or one commit
@@ -64,8 +65,12 @@ class Crew:
         clock: Callable[[], float],
         workloads: tuple[str, ...],
         tier: str,
+        code: CodeReader | None = None,
+        identical: IdenticalCode = IdenticalCode.TIMED,
     ) -> None:
         self.ledger = Ledger()
+        self._code = code
+        self._identical = identical
         self._subjects = list(subjects)
         self._spawn = spawn
         self._device = device
@@ -112,6 +117,7 @@ class Crew:
                 device=self._device,
                 params=self._params,
                 clock=self._clock,
+                code=self._code,
             )
             try:
                 if self._bring(team):
@@ -136,6 +142,9 @@ class Crew:
         if not self._built:
             self._build(team)
             self._built = True
+        if self._identical is IdenticalCode.SETTLED and len(team.subjects) == len(self._subjects) > 1:
+            settle(self.ledger, team)
+            self._identical = IdenticalCode.TIMED
         entries = self.ledger.measurable()
         for entry in entries:
             with blaming(entry, "preparing"):

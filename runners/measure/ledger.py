@@ -36,6 +36,7 @@ class Entry:
     output_hash: str | None = None
     static: dict[str, float | str] = field(default_factory=dict)
     code_hash: str | None = None
+    identical_to: str | None = None  # the commit whose code this is, when it was not timed for that
     launches: int = 0
     method: str = ""  # how the device times it, where it has more than one way
 
@@ -127,6 +128,7 @@ class Entry:
             output_hash=self.output_hash,
             static=self.static,
             metric=self.metric,
+            identical_to=self.identical_to,
         )
 
 

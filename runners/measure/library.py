@@ -56,6 +56,13 @@ def load_library(path: Path) -> ctypes.CDLL:
         raise BuildError(f"the library {path.name} cannot be loaded: {error}") from error
 
 
+def toolchain_words(arch: str = "native", *, compiler: str | None = None) -> str:
+    """The compiler and what it builds for here, in words that differ whenever its code may."""
+    candidate, resolved = _target(compiler or os.environ.get("CC") or "gcc", arch)
+    digest = hashlib.sha256(resolved.encode()).hexdigest()[:8]
+    return f"{resolved.partition(' /')[0]} -march={candidate} {digest}"
+
+
 def _content_key(sources: Sequence[Path], command: Sequence[str], target: str) -> str:
     digest = hashlib.sha256()
     for text in (target, *command):

@@ -22,16 +22,16 @@ LOG_TAIL_BYTES = 4000
 
 
 class LocalChild:
-    """`python -P -m runners.measure.child` in its own process group, spoken to over two pipes."""
+    """`python -P -m runners.measure.child`, or another that answers so, in its process group, over two pipes."""
 
-    def __init__(self, *, extra_env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *, extra_env: Mapping[str, str] | None = None, module: str = "runners.measure.child") -> None:
         request_read, self._request_fd = os.pipe()
         self._reply_fd, reply_write = os.pipe()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         env = {**os.environ, **(extra_env or {})}
         for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             env.setdefault(name, "1")
-        command = [sys.executable, "-P", "-m", "runners.measure.child"]
+        command = [sys.executable, "-P", "-m", module]
         command += ["--requests-fd", str(request_read), "--replies-fd", str(reply_write)]
         self._process = subprocess.Popen(
             command,

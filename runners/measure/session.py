@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from runners.device.base import Device
 from runners.errors import DeviceError, RunnerError
 from runners.measure.crew import ATTEMPTS_MAX, Crew, WorkloadDiedError, blaming
+from runners.measure.identical import IdenticalCode, read_code
 from runners.measure.ledger import Entry, HalfWidthStopping, Stopping
 from runners.measure.protocol import Flag, drifts
-from runners.measure.team import AnySubject, ChildHandle, Spawn, Subject, Team
+from runners.measure.team import AnySubject, ChildHandle, CodeReader, Spawn, Subject, Team
 from service.contract import CommitFailure, EnvironmentReport, FailureKind, MeasurementReport, ProtocolParams
 
 __all__ = ["ChildHandle", "HoldLostError", "SessionResult", "Spawn", "Subject", "measure_commits"]
@@ -70,6 +71,8 @@ def measure_commits(
     workloads: Sequence[str] = (),
     tier: str = "core",
     progress: Progress = lambda _stage, _done, _total: True,
+    code: CodeReader | None = None,
+    identical: IdenticalCode = IdenticalCode.TIMED,
     rng: random.Random,
     clock: Callable[[], float],
     stopping: Stopping | None = None,
@@ -77,10 +80,21 @@ def measure_commits(
     """Measure `workloads` (empty: the whole tier) of every subject and report figures with all raw samples.
 
     `stopping` decides when a workload needs no further process; the default is the half-width of its history point.
+    `identical` says whether workloads whose code a partner has as well are timed.
     Raises HoldLostError when `progress` answers False, and DeviceError when the device cannot be used.
     """
     reference_s = params.canary_reference_s or device.canary_reference_s
-    crew = Crew(subjects, spawn=spawn, device=device, params=params, clock=clock, workloads=tuple(workloads), tier=tier)
+    crew = Crew(
+        subjects,
+        spawn=spawn,
+        device=device,
+        params=params,
+        clock=clock,
+        workloads=tuple(workloads),
+        tier=tier,
+        code=code,
+        identical=identical,
+    )
     session = _Session(
         crew,
         params=params,
@@ -214,10 +228,9 @@ class _Session:
                 with blaming(entry, "checking again"):
                     team.recheck(entry.sha, entry.key, self._rng.getrandbits(32))
             if entry.failed is None:
-                with blaming(entry, "reading its code"):
-                    found = team.static(entry.sha, entry.key)
-                    entry.code_hash = found.pop("code_hash", None)
-                    entry.static.update(found)
+                read_code(team, entry)
+            if entry.failed is None:
+                with blaming(entry, "looking at the memory"):
                     self._canaries.copy_s.append(team.copy_canary(entry.sha))
                     self._canaries.launch_s.append(team.launch_canary(entry.sha))
 

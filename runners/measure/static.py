@@ -114,28 +114,24 @@ def describe_code(suite: Any, implementation: Any, build_dir: Path) -> dict[str,
     """Facts of the object code of one implementation, and its recipe.
 
     An implementation without sources (a library control) runs code that is not in the commit: its recipe and the
-    installed libraries, which the environment pins, are its code.
+    installed libraries, which the environment pins, are its code. CUDA sources are only named: they are compiled apart
+    (`cuda_code`).
     """
     from runners.measure.context import context_for
+    from runners.measure.library import toolchain_words
 
     files = python_closure(suite.root, suite.files[implementation.name])
     recipe = recipe_hash(files, (*implementation.flags, str(implementation.threads), str(implementation.version)))
+    if implementation.device != "cpu" and not implementation.sources:
+        return {"recipe_hash": recipe}
     if implementation.device != "cpu":
-        return {"recipe_hash": recipe, **_cuda_code(suite, implementation)}
+        folder = suite.files[implementation.name].parent.relative_to(suite.root)
+        return {
+            "recipe_hash": recipe,
+            "cuda_sources": [str(folder / name) for name in implementation.sources],
+            "cuda_flags": list(implementation.flags),
+        }
     if not implementation.sources:
         return {"recipe_hash": recipe, "code_hash": f"library:{recipe}"}
     library = context_for(suite, implementation, build_dir).library_path()
-    return {"recipe_hash": recipe, **object_code(library.read_bytes())}
-
-
-def _cuda_code(suite: Any, implementation: Any) -> dict[str, Any]:
-    """Static facts of the CUDA sources, where the extra `static` is installed; else nothing, and timing decides."""
-    from runners.device.cuda.nvrtc import unavailable
-    from runners.measure.static_cuda import source_facts
-
-    missing = unavailable()
-    if missing is not None:
-        return {"static_missing": missing}
-    folder = suite.files[implementation.name].parent
-    source = "\n".join((folder / name).read_text(encoding="utf-8") for name in implementation.sources)
-    return source_facts(source, tuple(implementation.flags)) if source else {}
+    return {"recipe_hash": recipe, "toolchain": toolchain_words(), **object_code(library.read_bytes())}

@@ -1,8 +1,8 @@
 """The static gate of CUDA kernels: registers, stack, spills, shared memory, occupancy, instructions, code hash.
 
-All of it is deterministic and needs no GPU, so any change is a finding: more spills or stack is a warning, any other
-change of machine code says "look here", and equal code on every architecture ends the question. Every target is
-looked at, because a change may hide on the one that is not.
+All of it is deterministic and needs no GPU, so any change is a finding (`service.contract.static_finding`): more spills
+or stack is a warning, any other change says "look here", and equal code on every architecture ends the question. Every
+target is looked at, because a change may hide on the one that is not.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
-from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 
-from runners.device.cuda.nvrtc import TARGETS, compile_facts, toolchain_version
+from runners.device.cuda.nvrtc import TARGETS, KernelFacts, compile_cubin, describe, toolchain_version
 from runners.errors import BuildError
+from runners.measure.static import read_sections
 
 REGISTERS_PER_SM = 65_536
 WARPS_PER_SM = 64
@@ -46,15 +46,7 @@ MEMORY_CLASSES = {
     "HFMA2": "fma",
 }
 
-
-class Finding(StrEnum):
-    """What a change of machine code asks for."""
-
-    SAME = "same (identical code)"
-    LOOK_HERE = "look here"
-    WARNING = "warning"  # spills or stack went up
-
-
+READ_BESIDE_CODE = (".nv.constant2", ".nv.constant3", ".nv.global.init", ".rodata")  # tables, not names or sizes
 _BOUNDS = re.compile(r"__launch_bounds__\(\s*(\d+)")
 
 
@@ -85,33 +77,34 @@ def source_facts(source: str, flags: tuple[str, ...] = ()) -> dict[str, float | 
     built = 0
     for arch in TARGETS:
         try:
-            kernels = compile_facts(source, arch, flags)
+            cubin, log = compile_cubin(source, arch, flags)
+            kernels = describe(cubin, log, arch)
         except BuildError as error:
             facts[f"{arch}.error"] = error.reason[-200:]
             digest.update(f"{arch} fails".encode())
             continue
         built += 1
-        for name in SUMMED:
-            facts[f"{arch}.{name}"] = float(sum(getattr(kernel, name) for kernel in kernels))
-        facts[f"{arch}.occupancy"] = min(
-            occupancy(registers=k.registers, shared_bytes=k.shared_bytes, threads=threads, arch=arch) for k in kernels
-        )
-        code = "".join(kernel.code_hash for kernel in kernels)
-        facts[f"{arch}.code_hash"] = hashlib.sha256(code.encode()).hexdigest()[:16]
-        digest.update(f"{arch} {code}".encode())
+        here = _target_facts(kernels, cubin, threads=threads, arch=arch)
+        facts |= {f"{arch}.{name}": value for name, value in here.items()}
+        digest.update(f"{arch} {here['code_hash']}".encode())
     if built:
         facts["code_hash"] = digest.hexdigest()[:20]
     return facts
 
 
-def classify(base: dict[str, float | str], head: dict[str, float | str], *, arch: str) -> Finding:
-    """What the change from base to head means on one architecture."""
-    for name in ("stack_bytes", "spill_store_bytes", "spill_load_bytes"):
-        before, after = base.get(f"{arch}.{name}"), head.get(f"{arch}.{name}")
-        if isinstance(before, float) and isinstance(after, float) and after > before:
-            return Finding.WARNING
-    same = base.get(f"{arch}.code_hash") == head.get(f"{arch}.code_hash") is not None
-    return Finding.SAME if same else Finding.LOOK_HERE
+def _target_facts(kernels: tuple[KernelFacts, ...], cubin: bytes, *, threads: int, arch: str) -> dict[str, float | str]:
+    facts: dict[str, float | str] = {name: float(sum(getattr(kernel, name) for kernel in kernels)) for name in SUMMED}
+    facts["occupancy"] = min(
+        (occupancy(registers=k.registers, shared_bytes=k.shared_bytes, threads=threads, arch=arch) for k in kernels),
+        default=0.0,
+    )
+    facts |= {f"sass.{name}": float(count) for name, count in sorted(instruction_mix(cubin).items())}
+    digest = hashlib.sha256("".join(kernel.code_hash for kernel in kernels).encode())
+    for section in read_sections(cubin):
+        if section.name.startswith(READ_BESIDE_CODE):
+            digest.update(section.data)
+    facts["code_hash"] = digest.hexdigest()[:16]
+    return facts
 
 
 def instruction_mix(cubin: bytes) -> dict[str, int]:

@@ -89,6 +89,13 @@ class ChildHandle(Protocol):
 Spawn = Callable[[Any, int], ChildHandle]
 
 
+class CodeReader(Protocol):
+    """What tells of the machine code of CUDA sources (`cuda_code.CudaCode`)."""
+
+    def facts_of(self, suite_dir: Path, sources: tuple[str, ...], flags: tuple[str, ...]) -> dict[str, float | str]:
+        """Facts of these files on every architecture, or `static_missing` with the reason."""
+
+
 class SubjectBrokenError(RunnerError):
     """A whole commit cannot be measured."""
 
@@ -112,8 +119,10 @@ class Team:
         device: Device,
         params: ProtocolParams,
         clock: Callable[[], float],
+        code: CodeReader | None = None,
     ) -> None:
         self.subjects = list(subjects)
+        self._code = code
         self.process = process
         self._spawn = spawn
         self._device = device
@@ -128,9 +137,9 @@ class Team:
         for child in self._children.values():
             child.close()
 
-    def discover(self, sha: str, tier: str) -> list[dict[str, Any]]:
-        """The workloads that a subject offers."""
-        message = {"op": "discover", "tier": tier, "device": self._device.kind}
+    def discover(self, sha: str, tier: str, *, device: str | None = None) -> list[dict[str, Any]]:
+        """The workloads that a subject offers for `device` (by default the one that is measured on)."""
+        message = {"op": "discover", "tier": tier, "device": device or self._device.kind}
         return list(self._whole(sha, message, FailureStage.DISCOVER, HELLO_TIMEOUT_S)["workloads"])
 
     def build(self, sha: str, keys: tuple[str, ...]) -> dict[str, str]:
@@ -227,8 +236,14 @@ class Team:
         self._ask(sha, {"op": "recheck", "workload": key, "seed": seed}, PREPARE_TIMEOUT_S)
 
     def static(self, sha: str, key: str) -> dict[str, Any]:
-        """Machine-code facts."""
-        return dict(self._ask(sha, {"op": "static", "workload": key}, PREPARE_TIMEOUT_S)["static"])
+        """Machine-code facts; CUDA sources are only named by the child and compiled apart, where that can be done."""
+        found = dict(self._ask(sha, {"op": "static", "workload": key}, PREPARE_TIMEOUT_S)["static"])
+        sources, flags = found.pop("cuda_sources", None), found.pop("cuda_flags", ())
+        subject = next(s for s in self.subjects if s.sha == sha)
+        if sources and self._code is not None and isinstance(subject, Subject):
+            names, options = tuple(map(str, sources)), tuple(map(str, flags))
+            found |= self._code.facts_of(subject.suite_dir, names, options)
+        return found
 
     def copy_canary(self, sha: str) -> float:
         """Wall seconds of the health canary of memory."""

@@ -8,10 +8,17 @@ would be an infinitely fast kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from service.contract import CONTRACT_VERSION, MeasurementReport, MeasurementStatus, RunReport, SampleBlock
+from service.contract import (
+    CONTRACT_VERSION,
+    MeasurementReport,
+    MeasurementStatus,
+    RunReport,
+    SampleBlock,
+    StaticReport,
+)
 
 TIME_METRIC = "time"
 LONGEST_LAUNCH_S = 3600.0
@@ -79,6 +86,31 @@ def _faults(report: RunReport, shas: frozenset[str]) -> Iterator[Fault]:
     if not report.measurements and not report.commit_failures and report.failure is None:
         yield Fault("measurements", "an empty report must say why: give `failure` or `commit_failures`")
     yield from _measurements(report, shas)
+    yield from _static(report.static, shas)
+
+
+def _static(reports: Sequence[StaticReport], shas: frozenset[str]) -> Iterator[Fault]:
+    if len(reports) > MAX_MEASUREMENTS:
+        yield Fault("static", f"more than {MAX_MEASUREMENTS} in one run")
+        return
+    seen: set[tuple[object, ...]] = set()
+    for index, item in enumerate(reports):
+        where = f"static[{index}]"
+        if item.sha not in shas:
+            yield Fault(f"{where}.sha", "this commit is not part of the run")
+        identity = (item.sha, item.benchmark, item.version, item.target, item.toolchain)
+        if identity in seen:
+            yield Fault(where, f"a second report on {item.benchmark} for {item.target} at {item.sha[:12]}")
+        seen.add(identity)
+        for name in ("benchmark", "family", "problem", "device", "target", "toolchain"):
+            yield from _text(f"{where}.{name}", getattr(item, name))
+        for name in ("code_hash", "recipe_hash"):
+            if getattr(item, name) is not None:
+                yield from _text(f"{where}.{name}", getattr(item, name))
+        yield from _integer(f"{where}.version", item.version)
+        yield from _facts(f"{where}.facts", item.facts)
+        if item.code_hash is None and item.error is None:
+            yield Fault(f"{where}.error", "without machine code it must say why there is none")
 
 
 def _environment(report: RunReport) -> Iterator[Fault]:
@@ -102,7 +134,7 @@ def _measurements(report: RunReport, shas: frozenset[str]) -> Iterator[Fault]:
             yield Fault(where, f"a second measurement of {item.workload} ({item.metric}) at {item.sha[:12]}")
         seen.add(identity)
         yield from _identity(where, item)
-        yield from _figure(where, item)
+        yield from _figure(where, item, shas)
         for number, block in enumerate(item.blocks):
             yield from _block(f"{where}.blocks[{number}]", block)
 
@@ -127,7 +159,11 @@ def _identity(where: str, item: MeasurementReport) -> Iterator[Fault]:
         yield Fault(f"{where}.unit", "times are stored in seconds (s)")
 
 
-def _figure(where: str, item: MeasurementReport) -> Iterator[Fault]:
+def _figure(where: str, item: MeasurementReport, shas: frozenset[str]) -> Iterator[Fault]:
+    if (item.status is MeasurementStatus.IDENTICAL) != (item.identical_to is not None):
+        yield Fault(f"{where}.identical_to", "a measurement that is identical names the commit, and no other does")
+    elif item.identical_to is not None and item.identical_to not in shas:
+        yield Fault(f"{where}.identical_to", "this commit is not part of the run")
     if item.status is not MeasurementStatus.OK:
         for name in ("value_s", "half_width_s"):
             if getattr(item, name) is not None:

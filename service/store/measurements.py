@@ -29,6 +29,7 @@ COLUMNS = (
     "code_hash",
     "output_hash",
     "static_facts",
+    "identical_to",
     "measured_at",
     "wall_s",
     "cpu_s",

@@ -55,7 +55,9 @@ class RawMeasurement:
     clock: str
     environment_id: int | None
     comparable_key: str
-    code_hash: str | None
+    code: tuple[str, str] | None
+    """Hashes of the machine code and of the recipe around it; None where one of them is not known."""
+    identical_to: str | None
     block_process: Sequence[int]
     block_order: Sequence[int]
     median_wall_s: Sequence[float]
@@ -249,7 +251,8 @@ def _raw(
         clock=measurement.clock,
         environment_id=run.environment_id,
         comparable_key=comparable_key,
-        code_hash=measurement.code_hash,
+        code=_code(measurement),
+        identical_to=measurement.identical_to,
         block_process=measurement.block_process,
         block_order=measurement.block_order,
         median_wall_s=_block_medians(measurement.wall_s, measurement.block_size),
@@ -258,6 +261,11 @@ def _raw(
         canary_cpu_s=measurement.block_canary_cpu_s,
         value_s=measurement.value_s,
     )
+
+
+def _code(measurement: Measurement) -> tuple[str, str] | None:
+    recipe_hash = measurement.static_facts.get("recipe_hash")
+    return (measurement.code_hash, str(recipe_hash)) if measurement.code_hash and recipe_hash else None
 
 
 def _block_medians(samples: Sequence[float], sizes: Sequence[int]) -> list[float]:

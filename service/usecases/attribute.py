@@ -149,7 +149,7 @@ def series_belief(change: ChangePoint, bisection: Bisection, log: BisectionLog) 
     same = bisection.problem["same_as_parent"]
     problem = engine.BisectProblem(
         candidates=tuple(
-            engine.Candidate(position=k, sha=sha, same_as_parent=same[k - 1])
+            engine.Candidate(position=k, sha=sha, same_as_parent=same[k - 1] or log.same_as_parent(change.series_id, k))
             for k, sha in enumerate(bisection.commit_shas)
             if k > 0
         ),

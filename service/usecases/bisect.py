@@ -174,7 +174,7 @@ def _problem(bisection: Bisection, log: BisectionLog) -> engine.BisectProblem:
                 sha=sha,
                 cost_build_s=log.build_cost_s,
                 built=position in log.measured_positions,
-                same_as_parent=same[position - 1],
+                same_as_parent=same[position - 1] or log.same_as_parent(bisection.series_id, position),
             )
             for position, sha in enumerate(shas)
             if position > 0

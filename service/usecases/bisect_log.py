@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from sqlalchemy.orm import Session
@@ -42,7 +42,7 @@ class BisectionLog:
     next_seq: int
     device_s: float
     measured_positions: frozenset[int]
-
+    codes: dict[int, dict[int, tuple[str, str]]] = field(default_factory=dict)  # by series and position
     siblings: Mapping[int, frozenset[int]] = field(default_factory=dict)
     build_cost_s: float = DEFAULT_BUILD_S
 
@@ -56,6 +56,14 @@ class BisectionLog:
     def _of(self, by_series: Mapping[int, tuple[Found, ...]], series_id: int) -> Iterator[Found]:
         for sibling in sorted(self.siblings.get(series_id, {series_id})):
             yield from by_series.get(sibling, ())
+
+    def same_as_parent(self, series_id: int, position: int) -> bool:
+        """Whether a commit is known to run its predecessor's code: then no time can tell them apart."""
+        return any(
+            position in codes and codes[position] == codes.get(position - 1)
+            for sibling in self.siblings.get(series_id, {series_id})
+            if (codes := self.codes.get(sibling)) is not None
+        )
 
     def noise_sd(self, series_id: int) -> float:
         """Return the pooled spread of log times within one commit of one run (sd of one entry)."""
@@ -87,12 +95,18 @@ def read_log(session: Session, *, bisection: Bisection, repository_id: int) -> B
     phases = {item.run.id: item.probe.phase for item in over}
     batches: dict[tuple[int, int], list[tuple[int, RawMeasurement]]] = {}
     series_failures: dict[int, list[engine.Failure]] = {}
+    codes: dict[int, dict[int, tuple[str, str]]] = {}
+    untimed: dict[int, set[int]] = {}
     for measurement in raw:
         position = position_of_id.get(measurement.commit_id)
         if position is None:
             continue
+        if measurement.code is not None:
+            codes.setdefault(measurement.series_id, {})[position] = measurement.code
         if measurement.status == MeasurementStatus.OK:
             batches.setdefault((measurement.run_id, measurement.series_id), []).append((position, measurement))
+        elif measurement.status == MeasurementStatus.IDENTICAL:
+            untimed.setdefault(measurement.series_id, set()).add(position)
         else:
             failure = engine.Failure(position=position, kind=engine.FailureKind.CRASH)
             series_failures.setdefault(measurement.series_id, []).append(failure)
@@ -102,6 +116,15 @@ def read_log(session: Session, *, bisection: Bisection, repository_id: int) -> B
     for (run_id, series_id), members in batches.items():
         seen = _observe(members, phase=phases[run_id], clock=clocks[run_id, series_id])
         observations.setdefault(series_id, []).extend(seen)
+    for series_id, positions in untimed.items():
+        known = observations.setdefault(series_id, [])
+        for position in sorted(positions - {seen.position for seen in known}):
+            build = str(ids[bisection.commit_shas[position]])
+            lent = _with_times_of_twin(position, known, codes.get(series_id, {}), build=build)
+            if len(lent) == len(known):  # nobody has timed this code: it cannot be placed, and is not asked for again
+                failure = engine.Failure(position=position, kind=engine.FailureKind.CRASH)
+                series_failures.setdefault(series_id, []).append(failure)
+            known[:] = lent
     return BisectionLog(
         observations={key: tuple(seen) for key, seen in observations.items()},
         failures=tuple(failure for item in over for failure in _failures(item, position_of_sha)),
@@ -112,6 +135,7 @@ def read_log(session: Session, *, bisection: Bisection, repository_id: int) -> B
         device_s=sum(item.run.device_s or 0.0 for item in over),
         siblings=lineage.siblings(session, series_ids={bisection.series_id, *changed}),
         measured_positions=frozenset(seen.position for found in observations.values() for seen in found),
+        codes=codes,
     )
 
 
@@ -142,6 +166,24 @@ def _observe(members: Sequence[tuple[int, RawMeasurement]], *, phase: str, clock
                 )
             )
     return batch
+
+
+def _with_times_of_twin(
+    position: int, known: Sequence[engine.Observation], codes: Mapping[int, tuple[str, str]], *, build: str
+) -> list[engine.Observation]:
+    """Return the log with the times of a commit that runs the very code of this one, as times of this one as well.
+
+    They are what this code takes, and stay beside the times that they were taken with. As evidence of an earlier run
+    they cost nothing.
+    """
+    twins = {other for other, code in codes.items() if other != position and code == codes.get(position)}
+    first = next((seen for seen in known if seen.position in twins), None)
+    found: list[engine.Observation] = []
+    for seen in known:
+        found.append(seen)
+        if first is not None and (seen.batch, seen.position) == (first.batch, first.position):
+            found.append(replace(seen, position=position, build=build, phase=engine.Phase.EARLIER))
+    return found
 
 
 def _failures(item: ProbeRun, position_of_sha: dict[str, int]) -> list[engine.Failure]:

@@ -13,12 +13,12 @@ from sqlalchemy.orm import Session
 
 from service.contract import RunReason
 from service.stats.paired import PairedEffect
-from service.store import lineage, points, regressions, watch
+from service.store import lineage, points, regressions, static_code, watch
 from service.store.points import TouchedSeries
 from service.store.tables import ChangePoint, GitCommit, Run
 from service.usecases.aftermath import Aftermath
 from service.usecases.dispatch import order_run
-from service.usecases.effects import Ruling, Word, paired_effects, rule
+from service.usecases.effects import Ruling, Word, paired_effects, rule, rule_identical
 from service.usecases.fleet import tell_fleet
 from service.usecases.policy import DetectionPolicy
 from service.usecases.regress import group
@@ -77,7 +77,10 @@ def _shape(workload_key: str) -> str:
 
 
 def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPolicy) -> Aftermath:
-    """Confirm, take back or re-order the change points that this interleaved run was about."""
+    """Confirm, take back or re-order the change points that this interleaved run was about.
+
+    Where both commits run the same code no figure confirms anything, an audit's included: it was the machine.
+    """
     good = session.scalars(select(GitCommit).filter_by(repository_id=run.repository_id, sha=run.partner_shas[0])).one()
     waiting = regressions.unconfirmed_between(session, pool=run.pool, good_id=good.id, bad_id=run.commit_id)
     if not waiting:
@@ -87,7 +90,11 @@ def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPol
     key_of = {measurement.series_id: measurement.workload_key for measurement in raw}
     base_s = {measurement.series_id: measurement.value_s for measurement in raw if measurement.commit_id == good.id}
     control_ids = {measurement.series_id for measurement in raw if measurement.control}
-    speaker = lineage.stand_ins(session, series_ids={change.series_id for change in waiting}, among=effects)
+    suspected = {change.series_id for change in waiting}
+    same_code = static_code.identical_series(
+        session, series_ids={*suspected, *key_of}, commit_ids=(good.id, run.commit_id)
+    )
+    speaker = lineage.stand_ins(session, series_ids=suspected, among=effects.keys() | (same_code & key_of.keys()))
     controls = [effect for series_id, effect in effects.items() if series_id in control_ids]
     confirmed: list[ChangePoint] = []
     unsure: list[ChangePoint] = []
@@ -96,7 +103,8 @@ def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPol
         measured_as = speaker.get(change.series_id, change.series_id)  # a new environment has a series of its own
         effect = effects.get(measured_as)
         floor = policy.of(key_of.get(measured_as, "")).min_effect
-        word = rule(change.effect, effect, controls=controls, floor=floor)
+        identical = not same_code.isdisjoint({change.series_id, measured_as})
+        word = rule_identical(effect) if identical else rule(change.effect, effect, controls=controls, floor=floor)
         if word.ruling is Ruling.CONFIRMED and effect is not None:
             _take_over(session, change, effect, base_s=base_s.get(change.series_id), run=run, now=now)
             confirmed.append(change)

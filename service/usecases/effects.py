@@ -31,6 +31,17 @@ class Word:
     reason: str
 
 
+IDENTICAL = "same (identical code): machine code, recipe and libraries are equal, so only the machine can differ"
+
+
+def rule_identical(effect: PairedEffect | None) -> Word:
+    """Take a suspicion back because both commits run the very same code; what an audit has timed is told, no more."""
+    if effect is None:
+        return Word(Ruling.TAKEN_BACK, f"{IDENTICAL}; not timed")
+    size = f"{effect.effect:+.1%} ({effect.low:+.1%} to {effect.high:+.1%})"
+    return Word(Ruling.TAKEN_BACK, f"{IDENTICAL}; timed as an audit: {size}")
+
+
 def rule(suspected: float, effect: PairedEffect | None, *, controls: Sequence[PairedEffect], floor: float) -> Word:
     """Say what an interleaved effect makes of a suspected one (both relative)."""
     if effect is None:

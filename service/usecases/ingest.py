@@ -17,10 +17,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from service.contract import FailureKind, MeasurementReport, RunFailure, RunReport
+from service.contract import FailureKind, MeasurementReport, RunFailure, RunReport, StaticReport
 from service.domain.reports import check_report, clean_text
 from service.domain.states import RunState, check_run_move
-from service.store import commits, lineage, runs, series
+from service.store import commits, lineage, runs, series, static_code
 from service.store.measurements import copy_measurements
 from service.store.series import BenchmarkKey, SeriesKey
 from service.store.tables import GitCommit, Run, Runner
@@ -67,6 +67,7 @@ def store_report(session: Session, report: RunReport, *, runner: Runner, now: da
         return _retry(run, report, now=now, max_attempts=max_attempts)
     _write_environment(session, run, report)
     _write_measurements(session, run, report, commit_of=commit_of)
+    _write_static(session, run, report, commit_of=commit_of)
     _finish(run, report, subject_sha=subject.sha, now=now)
     session.flush()
     return Outcome(Receipt.STORED, run.pool)
@@ -130,15 +131,7 @@ def _write_measurements(session: Session, run: Run, report: RunReport, *, commit
     benchmarks = series.benchmark_ids(
         session,
         repository_id=run.repository_id,
-        wanted={
-            _benchmark_key(item): {
-                "family": item.family,
-                "problem": item.problem,
-                "device": item.device,
-                "control": item.control,
-            }
-            for item in report.measurements
-        },
+        wanted={_benchmark_key(item): _about(item) for item in report.measurements},
     )
     workloads = series.workload_ids(
         session,
@@ -190,7 +183,35 @@ def _join_lineage(session: Session, run: Run, series_ids: Collection[int], *, me
         lineage.relink(session, series_ids=unlinked)
 
 
-def _benchmark_key(item: MeasurementReport) -> BenchmarkKey:
+def _write_static(session: Session, run: Run, report: RunReport, *, commit_of: Mapping[str, int]) -> None:
+    """Write the facts of machine code; what another run has brought already is equal and stays."""
+    if not report.static:
+        return
+    benchmarks = series.benchmark_ids(
+        session, repository_id=run.repository_id, wanted={_benchmark_key(item): _about(item) for item in report.static}
+    )
+    rows = [
+        {
+            "commit_id": commit_of[item.sha],
+            "benchmark_id": benchmarks[_benchmark_key(item)],
+            "run_id": run.id,
+            "target": item.target,
+            "toolchain": item.toolchain,
+            "code_hash": item.code_hash,
+            "recipe_hash": item.recipe_hash,
+            "facts": dict(item.facts),
+            "error": clean_text(item.error),
+        }
+        for item in report.static
+    ]
+    static_code.write(session, rows)
+
+
+def _about(item: MeasurementReport | StaticReport) -> dict[str, Any]:
+    return {"family": item.family, "problem": item.problem, "device": item.device, "control": item.control}
+
+
+def _benchmark_key(item: MeasurementReport | StaticReport) -> BenchmarkKey:
     return BenchmarkKey(item.benchmark, item.version)
 
 
@@ -210,6 +231,7 @@ def _figures(item: MeasurementReport) -> dict[str, Any]:
         "code_hash": item.code_hash,
         "output_hash": item.output_hash,
         "static_facts": dict(item.static),
+        "identical_to": item.identical_to,
     }
 
 
@@ -250,6 +272,7 @@ def _finish(run: Run, report: RunReport, *, subject_sha: str, now: datetime) -> 
     run.harness_epoch = report.harness_epoch
     run.canary_wall_s, run.canary_cpu_s = report.canary_wall_s, report.canary_cpu_s
     run.flags = list(report.flags)
+    run.static_missing = clean_text(report.static_missing)
     run.commit_failures = [_as_json(entry.sha, entry.failure) for entry in report.commit_failures]
     run.failure_stage = failure.stage if failure else None
     run.failure_kind = failure.kind if failure else None

@@ -24,6 +24,7 @@ from service.store.tables.measuring import (
     Run,
     Runner,
     Series,
+    StaticCode,
     WebhookDelivery,
     Workload,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "Run",
     "Runner",
     "Series",
+    "StaticCode",
     "WebhookDelivery",
     "Workload",
 ]

@@ -164,6 +164,7 @@ class Run(Stamped, Base):
     failure_reason: Mapped[str | None]
     failure_log: Mapped[str | None] = mapped_column(deferred=True)
     commit_failures: Mapped[list[Any]] = mapped_column(server_default=text("'[]'::jsonb"))
+    static_missing: Mapped[str | None]  # why machine code was not read, or not all of it
     retracted_at: Mapped[datetime | None]  # found invalid later: its measurements count no more
     retracted_reason: Mapped[str | None]
     analysed_at: Mapped[datetime | None]  # when detection and bisection last finished with this run
@@ -236,6 +237,7 @@ class Measurement(Keyed, Base):
     code_hash: Mapped[str | None]
     output_hash: Mapped[str | None]
     static_facts: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
+    identical_to: Mapped[str | None]  # the commit whose code this is; it was not timed for that
     measured_at: Mapped[datetime]
     wall_s: Mapped[list[float]] = mapped_column(deferred=True)
     cpu_s: Mapped[list[float]] = mapped_column(deferred=True)
@@ -250,3 +252,20 @@ class Measurement(Keyed, Base):
         UniqueConstraint("run_id", "series_id", "commit_id"),
         Index(None, "series_id", "commit_id"),
     )
+
+
+class StaticCode(Keyed, Base):
+    """What the machine code of one implementation at one commit says for one target: exact, without noise."""
+
+    __tablename__ = "static_code"
+    commit_id: Mapped[int] = mapped_column(ForeignKey("git_commit.id", ondelete="CASCADE"))
+    benchmark_id: Mapped[int] = mapped_column(ForeignKey("benchmark.id", ondelete="CASCADE"), index=True)
+    run_id: Mapped[int | None] = mapped_column(ForeignKey("run.id", ondelete="SET NULL"))  # that brought it first
+    target: Mapped[str]  # "cpu" or an architecture such as "sm_90a"
+    toolchain: Mapped[str]  # facts of different compilers are never compared
+    code_hash: Mapped[str | None]
+    recipe_hash: Mapped[str | None]
+    facts: Mapped[dict[str, Any]]
+    error: Mapped[str | None]
+    read_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    __table_args__ = (UniqueConstraint("commit_id", "benchmark_id", "target", "toolchain"),)

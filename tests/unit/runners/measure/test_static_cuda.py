@@ -8,7 +8,8 @@ import pytest
 
 from runners.device.cuda.nvrtc import compile_cubin, unavailable
 from runners.measure import static_cuda
-from runners.measure.static_cuda import Finding
+from runners.survey import reports_of
+from service.contract import StaticFinding, static_finding
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "static"
 SOURCE = (FIXTURES / "gemm_bf16_nt.cu").read_text()
@@ -41,20 +42,36 @@ def facts_of(edit):
     return static_cuda.source_facts(source)
 
 
+def reports(edit):
+    about = {"benchmark": "g", "family": "f", "version": 1, "problem": "p", "device": "cuda", "control": False}
+    return {report.target: report for report in reports_of("sha", about, facts_of(edit))}
+
+
 @pytest.mark.parametrize("seen", [s for s in SEEN if s["case"] != "base"], ids=lambda s: f"{s['arch']}-{s['case']}")
 def test_every_planted_edit_is_classified_as_the_stored_results_say(nvrtc, seen):
-    arch, base, head = NVCC_ARCH[seen["arch"]], facts_of(""), facts_of(seen["case"])
-    finding = static_cuda.classify(base, head, arch=arch)
-    assert (finding is Finding.SAME) == seen["text_same_as_base"]
+    arch = NVCC_ARCH[seen["arch"]]
+    base, head = reports("")[arch], reports(seen["case"])[arch]
+    finding = static_finding(base.facts, head.facts, code=(base.code_hash, head.code_hash))
+    assert (finding is StaticFinding.SAME) == seen["text_same_as_base"]
     grew = seen["stack"] > 0 or seen["spill_stores"] > 0
-    assert (finding is Finding.WARNING) == grew
-    assert (head[f"{arch}.stack_bytes"] > 0) == (seen["stack"] > 0)
-    assert (head[f"{arch}.spill_store_bytes"] > 0) == (seen["spill_stores"] > 0)
+    assert (finding is StaticFinding.WARNING) == grew
+    assert (head.facts["stack_bytes"] > 0) == (seen["stack"] > 0)
+    assert (head.facts["spill_store_bytes"] > 0) == (seen["spill_stores"] > 0)
 
 
 def test_equal_code_on_every_architecture_has_one_hash(nvrtc):
     assert facts_of("")["code_hash"] == facts_of("comment_only")["code_hash"]
     assert facts_of("")["code_hash"] != facts_of("two_stages")["code_hash"]
+
+
+def test_a_table_in_constant_memory_is_part_of_the_code(nvrtc):
+    source = (
+        "__constant__ float table[4] = {1.f, 2.f, 3.f, 4.f};\n"
+        'extern "C" __global__ void pick(const int* at, float* y) { y[threadIdx.x] = table[at[threadIdx.x] & 3]; }\n'
+    )
+    before, after = static_cuda.source_facts(source), static_cuda.source_facts(source.replace("4.f}", "5.f}"))
+    assert before["sm_90a.instructions"] == after["sm_90a.instructions"]
+    assert before["code_hash"] != after["code_hash"]
 
 
 def test_the_mix_of_instructions_shows_tensor_cores_and_async_copies(nvrtc):
