@@ -12,9 +12,9 @@ from dashboards.figures import ChartEarlier, ChartPoint
 from service.contract import RunReason
 from service.domain.bridges import Boundary, BoundaryKind, Bridge, bridge_between
 from service.domain.points import Figure, Point, to_points
-from service.store import bridges
+from service.store import bridges, lineage
 from service.store.pages import series as series_rows
-from service.store.pages.series import FigureRow, SeriesHead
+from service.store.pages.series import ChangeRow, FigureRow, SeriesHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,12 @@ def before(session: Session, head: SeriesHead, rows: Sequence[FigureRow]) -> Bef
         rows=earlier,
         position=min(own),
     )
+
+
+def inherited_changes(session: Session, head: SeriesHead) -> tuple[ChangeRow, ...]:
+    """The steps of the same workload in other environments: what is open there is open here."""
+    others = lineage.siblings(session, series_ids=[head.series_id])[head.series_id] - {head.series_id}
+    return tuple(change for other in sorted(others) for change in series_rows.changes_of(session, other))
 
 
 def chart_earlier(found: Before, points: Sequence[ChartPoint]) -> ChartEarlier:

@@ -150,12 +150,13 @@ def series(desk: Desk, series_id: int) -> str:
         controls = series_rows.controls_beside(session, head)
         failed_runs = series_rows.failed_runs_beside(session, head)
         earlier = boundary.before(session, head, rows)
+        inherited = boundary.inherited_changes(session, head)
         living_id = lineage.living_kin(session, series_id=series_id)
         ok = [row for row in rows if row.status == MeasurementStatus.OK.value and row.value_s]
         means = newest_meaning(session, head, ok[-1]) if ok and head.unit == formats.SECOND else None
     open_ids = {
         change.regression_id
-        for change in changes
+        for change in (*changes, *inherited)
         if change.withdrawn_at is None and change.regression_state in {state.value for state in OPEN_REGRESSION_STATES}
     }
     return render_template(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,16 +13,16 @@ from sqlalchemy.orm import Session, aliased
 from service.contract import MeasurementStatus, RunReason
 from service.domain.bridges import Boundary, boundary_of, changed_facts
 from service.domain.points import HISTORY_REASONS
+from service.store import lineage
 from service.store.regressions import SeriesChange, changes_of
 from service.store.tables import Benchmark, Environment, GitCommit, Measurement, Run, Series, Workload
 
 
 @dataclass(frozen=True, slots=True)
 class Unbridged:
-    """A series that a run has brought in a new class, and the one of the same workload that it continues."""
+    """A series that a run has brought in a new class, where it continues one of the same workload and version."""
 
     series_id: int
-    predecessor_id: int
     workload_key: str
 
 
@@ -33,14 +34,14 @@ def class_of(session: Session, *, run: Run) -> tuple[str, int] | None:
 
 
 def unbridged(session: Session, *, run: Run, prefix: str) -> Sequence[Unbridged]:
-    """List what a run brought in a class that is new for it, less the workloads that a bridge was ordered for.
+    """List what a run brought in a class other than the one before, less the workloads that a bridge was ordered for.
 
     A series whose predecessor is of another benchmark version is left out: an older commit holds the older version,
     so nothing that can be measured would join the two.
     """
     before = aliased(Series)
     rows = session.execute(
-        select(Series.id, before.id, Workload.key)
+        select(Series.id, Workload.key)
         .join(Measurement, Measurement.series_id == Series.id)
         .join(Workload, Workload.id == Series.workload_id)
         .join(before, before.id == Series.predecessor_id)
@@ -63,7 +64,7 @@ def unbridged(session: Session, *, run: Run, prefix: str) -> Sequence[Unbridged]
             )
         )
     )
-    return [Unbridged(*row) for row in rows if row[2] not in ordered]
+    return [Unbridged(*row) for row in rows if row[1] not in ordered]
 
 
 def last_measured(
@@ -97,27 +98,21 @@ def _measured(series_ids: Collection[int]) -> Select[int]:
 
 @dataclass(frozen=True, slots=True)
 class Inheritance:
-    """What a series takes over from the one before it: commits known only by a bridge, and the steps among them."""
+    """What a series takes over from those before it: commits known only by a bridge, and the steps up to its start."""
 
     commit_ids: frozenset[int] = frozenset()
     changes: tuple[SeriesChange, ...] = ()
 
 
 def inherited(session: Session, *, series_ids: Collection[int]) -> dict[int, Inheritance]:
-    """Return per bridged series the commits that only its bridge brought, and the old series' proved steps there.
+    """Return per series with a predecessor the commits that only its bridge brought, and its siblings' steps there.
 
-    The old series has judged those commits: in the new one they are baseline. A step that it proved among them cuts
-    the new series as well, and stays open there if it is open.
+    The environments before have judged those commits: in the new one they are baseline. A step that they found before
+    the new series begins cuts it as well, and stays open there if it is open.
     """
     history = sorted(reason.value for reason in HISTORY_REASONS)
     rows = session.execute(
-        select(
-            Series.id,
-            Series.predecessor_id,
-            Measurement.commit_id,
-            GitCommit.position,
-            func.bool_or(Run.reason.in_(history)),
-        )
+        select(Series.id, Measurement.commit_id, GitCommit.position, func.bool_or(Run.reason.in_(history)))
         .join(Measurement, Measurement.series_id == Series.id)
         .join(Run, Run.id == Measurement.run_id)
         .join(GitCommit, GitCommit.id == Measurement.commit_id)
@@ -128,32 +123,30 @@ def inherited(session: Session, *, series_ids: Collection[int]) -> dict[int, Inh
             Run.retracted_at.is_(None),
             GitCommit.position.is_not(None),
         )
-        .group_by(Series.id, Series.predecessor_id, Measurement.commit_id, GitCommit.position)
+        .group_by(Series.id, Measurement.commit_id, GitCommit.position)
     ).all()
-    parents: dict[int, int] = {}
     known: dict[int, set[int]] = {}
-    begins: dict[int, int] = {}
-    for series_id, predecessor_id, commit_id, position, in_history in rows:
-        if predecessor_id is None or position is None:  # excluded by the query; said for the type checker
-            continue
-        parents[series_id] = predecessor_id
+    begins: dict[int, float] = {}
+    for series_id, commit_id, position, in_history in rows:
         known.setdefault(series_id, set())
-        if in_history:
-            begins[series_id] = min(position, begins.get(series_id, position))
+        begins.setdefault(series_id, math.inf)
+        if in_history and position is not None:
+            begins[series_id] = min(position, begins[series_id])
         else:
             known[series_id].add(commit_id)
-    changes = changes_of(session, series_ids=set(parents.values())) if parents else {}
+    others = {key: ids - {key} for key, ids in lineage.siblings(session, series_ids=known).items()}
+    changes = changes_of(session, series_ids=frozenset().union(*others.values())) if others else {}
     return {
         series_id: Inheritance(
-            commit_ids=frozenset(known[series_id]),
+            commit_ids=frozenset(commit_ids),
             changes=tuple(
                 entry
-                for entry in changes[before]
-                if entry.change.withdrawn_at is None
-                and (series_id not in begins or entry.bad_position < begins[series_id])
+                for other in sorted(others[series_id])
+                for entry in changes[other]
+                if entry.change.withdrawn_at is None and entry.bad_position < begins[series_id]
             ),
         )
-        for series_id, before in parents.items()
+        for series_id, commit_ids in known.items()
     }
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from service.contract import RunReason
 from service.domain.points import HISTORY_REASONS
 from service.domain.states import RunState
-from service.store import bridges
+from service.store import bridges, lineage
 from service.store.tables import Run
 from service.usecases.aftermath import Aftermath
 from service.usecases.dispatch import order_run
@@ -44,11 +44,10 @@ def _order(session: Session, *, run: Run, commits: int) -> Aftermath:
         return Aftermath()
     prefix = _prefix(run, place)
     new = bridges.unbridged(session, run=run, prefix=prefix)
+    mine = {item.series_id for item in new}
+    siblings = lineage.siblings(session, series_ids=mine)
     wanted = bridges.last_measured(
-        session,
-        series_ids={item.predecessor_id for item in new},
-        but={item.series_id for item in new},
-        limit=commits,
+        session, series_ids=frozenset().union(*siblings.values()) - mine, but=mine, limit=commits
     )
     keys = sorted({item.workload_key for item in new})
     ordered = [

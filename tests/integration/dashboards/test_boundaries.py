@@ -9,8 +9,10 @@ from html import unescape
 from sqlalchemy import select
 
 from dashboards import formats
+from service.contract import RunReason
 from service.store.tables import Series
 from tests.integration.usecases.test_bridges import move, tell
+from tests.story import Planted
 
 
 def page_of(client, sessions, comparable_key: str) -> tuple[str, dict]:
@@ -62,5 +64,14 @@ def test_a_new_version_is_said_to_have_no_bridge(client, sessions):
     with sessions() as session:
         new = session.scalars(select(Series.id).where(Series.predecessor_id.is_not(None))).one()
     words = unescape(re.sub(r"<[^>]+>", "", client.get(f"/series/{new}").text))
-    assert "new benchmark version: version 1 → 2" in words
+    assert "New benchmark version: version 1 → 2" in words
     assert "no commit joins the two" in words
+
+
+def test_what_is_open_in_the_old_environment_is_open_on_the_new_page(client, sessions):
+    story = tell(sessions, *range(1, 9), c6=Planted({"moe": 1.25}))
+    move(story)
+    story.push(9)
+    words, _ = page_of(client, sessions, "cpu:new")
+    assert "Regression #1 shows in this series" in words
+    assert story.run_count(RunReason.CONFIRM) == 1

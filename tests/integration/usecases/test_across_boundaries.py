@@ -82,6 +82,17 @@ def test_an_open_regression_is_the_word_on_the_new_series_too(sessions):
     assert story.run_count(RunReason.CONFIRM) == 1  # taken over, not found and proved a second time
 
 
+def test_it_stays_the_word_through_one_environment_after_the_other(sessions):
+    story = opened(sessions)
+    for tip, place in ((10, "newer"), (11, "newest"), (12, "newest")):
+        move(story, place=place)
+        story.push(tip)
+    assert [word for word, _ in verdicts(story).values()] == ["regression"] * 4
+    assert story.run_count(RunReason.CONFIRM) == 1
+    claim_fixed(story)
+    assert story.found() == {6: "attributed"}
+
+
 def test_a_fix_behind_a_new_benchmark_version_cannot_be_told(sessions):
     story = opened(sessions)
     story.device.version_from = (10, 2)

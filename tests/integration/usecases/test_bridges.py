@@ -134,6 +134,14 @@ def test_two_machines_that_take_turns_are_bridged_once_and_each_keeps_its_series
     assert story.told() == []
 
 
+def test_an_environment_that_did_not_last_is_bridged_over_to_the_commits_before_it(sessions):
+    story = tell(sessions, *range(1, 9))
+    for tip, place in ((9, "new"), (10, "newest")):
+        move(story, place=place)
+        story.push(tip)
+    assert bridged(story) == [4, 5, 5, 6, 6, 7, 7, 8, 8, 9]
+
+
 def test_a_return_to_a_known_environment_continues_its_series_without_another_bridge(sessions):
     story = tell(sessions, *range(1, 9))
     move(story)

@@ -12,11 +12,16 @@ def point(commit_id: int, value_s: float) -> Point:
 
 def test_only_facts_that_each_side_agrees_on_are_what_changed():
     before = [
-        {"driver": "550", "host": "a", "gpu": "H200", "measured_cpu": "1"},
+        {"driver": "550", "host": "a", "gpu": "H200"},
         {"driver": "550", "host": "b", "gpu": "H200"},
     ]
-    after = [{"driver": "555", "host": "a", "gpu": "H200", "measured_cpu": "2"}]
+    after = [{"driver": "555", "host": "a", "gpu": "H200"}]
     assert changed_facts(before, after) == ("driver 550 → 555",)
+
+
+def test_facts_of_the_single_host_are_not_what_changed():
+    before, after = {"driver": "550", "measured_cpu": "1"}, {"driver": "555", "measured_cpu": "2"}
+    assert changed_facts([before], [after]) == ("driver 550 → 555",)
 
 
 def test_a_fact_that_one_side_never_recorded_is_named():
