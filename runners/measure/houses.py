@@ -227,12 +227,13 @@ def _recheck_loaded(launch: Launch, load: Callable[[], None], wrong_in: Callable
     tells = before is not None and wrong_in(before) is not None  # else any inputs have the same answer
     load()
     early = honesty.answers_without_launch(launch)
-    if tells and early is not None and wrong_in(early) is None:
-        return honesty.READY
     launch.run()
-    wrong = wrong_in(launch.output())
+    output = launch.output()
+    wrong = wrong_in(output)
     if wrong is not None:
         return wrong
+    if tells and honesty.unchanged(early, output):
+        return honesty.READY
     return honesty.IDLE if honesty.leaves_spoilt(launch, stale=early) else None
 
 

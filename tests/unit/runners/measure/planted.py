@@ -327,16 +327,35 @@ KERNELS = {
 
     return Launch(run=run, output=lambda: out, load=load)
 """,
+    "changes little": """
+    def load(fresh):
+        x[:] = fresh["x"]
+        out[:] = 2 * x
+        out[0] = 0
+
+    def run():
+        out[0] = 2 * x[0]
+
+    compute()
+    return Launch(run=run, output=lambda: out, load=load)
+""",
+    "shows nothing before": """
+    def load(fresh):
+        x[:] = fresh["x"]
+        state.clear()
+
+    def run():
+        state["out"] = x * 2
+
+    return Launch(run=run, output=lambda: state["out"], load=load)
+""",
     "accumulates": """
     def load(fresh):
         x[:] = fresh["x"]
         out[:] = 0
 
     def run():
-        if not state.get("loaded") is x:
-            compute()
-        else:
-            out[:] += x
+        out[:] += 2 * x
 
     return Launch(run=run, output=lambda: out, load=load)
 """,
