@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from flask import abort, redirect, render_template, url_for
@@ -18,11 +19,12 @@ from dashboards.desk import Desk
 from dashboards.figures import ChartChange, ChartFailure, ChartPoint, series_figure
 from dashboards.meaning import Meaning, meaning
 from service.contract import MeasurementStatus
+from service.domain.code_changes import CodeChange
 from service.domain.mixes import load_mixes, problem_key
 from service.domain.points import Figure as PointFigure
 from service.domain.points import to_points
 from service.domain.states import OPEN_REGRESSION_STATES
-from service.store import lineage
+from service.store import code_changes, lineage
 from service.store.pages import regressions as regression_rows
 from service.store.pages import runs as run_rows
 from service.store.pages import series as series_rows
@@ -30,6 +32,7 @@ from service.store.pages.series import ChangeRow, FailedRunRow, FigureRow, Serie
 
 Z95 = 1.959964
 ROWS_SHOWN = 200
+CODE_CHANGES_SHOWN = 30
 
 
 def embedded(chart: Figure) -> Markup:
@@ -78,6 +81,7 @@ def chart_points(rows: Sequence[FigureRow]) -> list[ChartPoint]:
 def chart_failures(rows: Sequence[FigureRow], failed_runs: Sequence[FailedRunRow] = ()) -> list[ChartFailure]:
     """The commits of the line that have no good measurement at all, with the newest reason."""
     good = {row.commit_id for row in rows if row.status == MeasurementStatus.OK.value}
+    good |= {row.commit_id for row in rows if row.status == MeasurementStatus.IDENTICAL.value}  # not timed, not failed
     failed = {row.commit_id: row for row in rows if row.commit_id not in good and row.position is not None}
     first = min((row.position for row in rows if row.position is not None), default=0)
     whole = {run.commit_id: run for run in reversed(failed_runs) if run.commit_id not in good and run.position >= first}
@@ -128,10 +132,17 @@ def history_figure(
     *,
     failed_runs: Sequence[FailedRunRow] = (),
     earlier: boundary.Before | None = None,
+    code: Sequence[CodeChange] = (),
 ) -> Figure:
-    """The chart of a series from its rows, behind that of the series which it continues."""
+    """The chart of a series from its rows, behind that of the series which it continues.
+
+    `code` are the findings of its machine code: marked where they came in.
+    """
+    words: dict[str, list[str]] = {}
+    for found in code:
+        words.setdefault(found.after.sha, []).append(f"{found.target}: {found.words}")
     return series_figure(
-        chart_points(rows),
+        [replace(one, code="; ".join(words[one.sha])) if one.sha in words else one for one in chart_points(rows)],
         chart_changes(changes, head),
         chart_failures(rows, failed_runs),
         earlier=boundary.chart_earlier(earlier, chart_points(earlier.rows)) if earlier else None,
@@ -151,6 +162,7 @@ def series(desk: Desk, series_id: int) -> str:
         failed_runs = series_rows.failed_runs_beside(session, head)
         earlier = boundary.before(session, head, rows)
         inherited = boundary.inherited_changes(session, head)
+        code = code_changes.of_benchmark(session, repository_id=head.repository_id, benchmark=head.benchmark)
         living_id = lineage.living_kin(session, series_id=series_id)
         ok = [row for row in rows if row.status == MeasurementStatus.OK.value and row.value_s]
         means = newest_meaning(session, head, ok[-1]) if ok and head.unit == formats.SECOND else None
@@ -170,8 +182,11 @@ def series(desk: Desk, series_id: int) -> str:
         means=means,
         open_ids=sorted(open_ids - {None}, key=str),
         chart_json=(
-            embedded(history_figure(rows, changes, head, failed_runs=failed_runs, earlier=earlier)) if rows else None
+            embedded(history_figure(rows, changes, head, failed_runs=failed_runs, earlier=earlier, code=code))
+            if rows
+            else None
         ),
+        code=code[:CODE_CHANGES_SHOWN],
         earlier=earlier,
         living_id=living_id,
         detection=detection_facts(head.detection),
@@ -249,6 +264,7 @@ def commit(desk: Desk, sha: str) -> str | Response:
                 "regressions": regression_rows.regressions_of_commit(session, row.commit_id),
                 "runs": run_rows.runs_of_commit(session, row.commit_id),
                 "measured": run_rows.measured_at_commit(session, row.commit_id),
+                "code": code_changes.of_commit(session, commit_id=row.commit_id),
             }
             for row in found
         ]

@@ -11,8 +11,10 @@ from sqlalchemy.orm import Session
 
 from dashboards.figures import SampleSide
 from dashboards.measured import Control, Measured, controls_of, measured_commits, proving_runs
+from service.domain.code_changes import CodeChange
 from service.domain.reproduce import clone_command, compare_command
 from service.domain.severity import rate
+from service.store import code_changes
 from service.store.bisections import Cost, commit_ids, cost_of
 from service.store.impact import reach_of
 from service.store.pages import evidence as rows
@@ -62,6 +64,7 @@ class Evidence:
     commits: tuple[RangeCommit, ...]  # the range that was searched, good end first; the regression's own without
     measured: Mapping[str, tuple[Measured, ...]]  # by sha
     controls: tuple[Control, ...]
+    code: tuple[CodeChange, ...]  # exact facts of the leading kernel's machine code, base against head
     searches: tuple[Search, ...]
     notifications: tuple[NotificationRow, ...]
     audit: tuple[AuditRow, ...]
@@ -109,12 +112,34 @@ def gather(session: Session, regression_id: int) -> Evidence | None:
         commits=commits,
         measured=measured_commits(session, series_id=series_id, probes=probes, commits=commits),
         controls=_controls(session, row, lead, searches),
+        code=_code(session, row, lead, before=before, after=after),
         searches=searches,
         notifications=regression_rows.notifications(session, regression_id=regression_id),
         audit=regression_rows.audit_of(
             session, [("regression", regression_id), *(("bisection", search.row.bisection_id) for search in searches)]
         ),
         cost=cost_of(session, regression_id=regression_id),
+    )
+
+
+def _code(
+    session: Session,
+    row: RegressionRow,
+    lead: TouchedSeries | None,
+    *,
+    before: Sequence[SideRow],
+    after: Sequence[SideRow],
+) -> tuple[CodeChange, ...]:
+    """The static facts of both sides; where one was not surveyed, the findings at the commits of the range."""
+    if lead is None or row.good_position is None or row.bad_position is None:
+        return ()
+    about: dict[str, Any] = {"repository_id": row.repository_id, "benchmark": lead.benchmark}
+    found: tuple[CodeChange, ...] = ()
+    if before and after:
+        base_id, head_id = before[0].commit_id, after[0].commit_id
+        found = code_changes.between(session, **about, base_id=base_id, head_id=head_id)
+    return found or code_changes.of_range(
+        session, **about, good_position=row.good_position, bad_position=row.bad_position
     )
 
 
@@ -243,8 +268,11 @@ def code_differences(before: Sequence[SideRow], after: Sequence[SideRow]) -> lis
 
 
 def same_code(before: Sequence[SideRow], after: Sequence[SideRow]) -> bool:
-    """Whether both sides ran the same machine code."""
-    return bool(before and after and before[0].code_hash and before[0].code_hash == after[0].code_hash)
+    """Whether both sides ran the same machine code on the same recipe."""
+    if not before or not after or not before[0].code_hash:
+        return False
+    codes = [(side.code_hash, side.static_facts.get("recipe_hash")) for side in (before[0], after[0])]
+    return codes[0] == codes[1]
 
 
 def canary_shift(before: Sequence[SideRow], after: Sequence[SideRow]) -> float | None:

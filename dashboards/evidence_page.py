@@ -82,6 +82,7 @@ def as_json(found: Evidence) -> dict[str, Any]:
         "after": [_plain(side) for side in found.after],
         "environment_differences": [_plain(one) for one in bundle.environment_differences(found.before, found.after)],
         "code_differences": [_plain(one) for one in bundle.code_differences(found.before, found.after)],
+        "static": [_plain(one) | {"code_changed": one.code_changed, "words": one.words} for one in found.code],
         "canary_shift": bundle.canary_shift(found.before, found.after),
         "controls": [_plain(one) for one in found.controls],
         "commits": [_plain(one) for one in found.commits],

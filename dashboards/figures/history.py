@@ -27,6 +27,7 @@ class ChartPoint:
     environment: str
     runs: int
     flags: tuple[str, ...] = ()
+    code: str = ""  # what changed in its machine code, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ def series_figure(
 
     What came before it in another environment is drawn lighter, up to a labelled border: the step there is no change.
     """
-    shown = thin(points, {change.position for change in changes})
+    coded = [point for point in points if point.code]
+    shown = thin(points, {change.position for change in changes} | {point.position for point in coded})
     before = thin(earlier.points, ()) if earlier else []
     size, symbol = scale_of([point.value_s for point in shown], unit)
     low, high = span_of([edge / size for point in (*before, *shown) for edge in _interval(point)])
@@ -104,6 +106,7 @@ def series_figure(
     if shown:
         data += [*_band(shown, size), _line(shown, size, symbol)]
         data += _levels(points, changes, size)
+    data += [_code_marks(coded, size)] if coded else []
     data += [_marks(changes, size)] if changes else []
     data += [_failures(failures, low)] if failures else []
     layout = layout_of(
@@ -117,6 +120,20 @@ def series_figure(
         layout["shapes"].append(_border(earlier))
         layout["annotations"].append(_border_label(earlier))
     return go.Figure(data=data, layout=layout)
+
+
+def _code_marks(points: Sequence[ChartPoint], size: float) -> dict[str, Any]:
+    """Where the machine code became another: no change of time by itself, but a place to look."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "other machine code",
+        "x": [point.position for point in points],
+        "y": [point.value_s / size for point in points],
+        "customdata": [[formats.short(point.sha), f"/commits/{point.sha}", plain(point.code)] for point in points],
+        "hovertemplate": "<b>%{customdata[0]}</b>  %{customdata[2]}<extra></extra>",
+        "marker": {"symbol": "diamond-open", "size": 9, "color": "var(--muted)"},
+    }
 
 
 def _interval(point: ChartPoint) -> tuple[float, float]:

@@ -107,6 +107,7 @@ def series_points(session: Session, *, series_id: int, page: Page) -> Sequence[R
             Measurement.clock,
             Measurement.flags,
             Measurement.code_hash,
+            Measurement.identical_to,
             Measurement.error,
             Measurement.measured_at,
             Environment.fingerprint.label("environment"),
@@ -234,3 +235,25 @@ def _newest_first(session: Session, statement: Select[Any], key: Any, page: Page
     if page.cursor is not None:
         statement = statement.where(key < page.cursor)
     return session.execute(statement.order_by(key.desc()).limit(page.limit)).mappings().all()
+
+
+def commits_by_sha(session: Session, *, sha: str) -> Sequence[RowMapping]:
+    """The commit of this full sha in every repository that has it."""
+    statement = (
+        select(GitCommit.id.label("commit_id"), Repository.name.label("repository"))
+        .join(Repository, Repository.id == GitCommit.repository_id)
+        .where(GitCommit.sha == sha)
+        .order_by(GitCommit.id)
+    )
+    return session.execute(statement).mappings().all()
+
+
+def static_missing(session: Session, *, commit_ids: Sequence[int]) -> str | None:
+    """Why the newest finished run of these commits could not read machine code, or not all of it; None if it could."""
+    newest = (
+        select(Run.static_missing)
+        .where(Run.commit_id.in_(list(commit_ids)), Run.harness_epoch.is_not(None))
+        .order_by(Run.id.desc())
+        .limit(1)
+    )
+    return session.scalar(newest)

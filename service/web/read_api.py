@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from sqlalchemy import RowMapping
 
 from service.contract import RunReason
-from service.store import audit, commits, queries, repositories
+from service.store import audit, code_changes, commits, queries, repositories
 from service.store.queries import Page
 from service.usecases import dispatch
 from service.web import auth
@@ -150,6 +151,24 @@ def commit_alerts(sha: str) -> Response:
     with services().sessions() as session:
         rows = queries.commit_alerts(session, sha=sha)
     return as_json({"items": [_plain(row) for row in rows], "next": None})
+
+
+@blueprint.get("/commits/<sha>/static")
+def commit_static(sha: str) -> Response:
+    """What a commit changed in machine code against the commit before it, and why that is not known in full."""
+    if "\x00" in sha:
+        raise ProblemError(404, "Not Found", "There is no such commit.")
+    with services().sessions() as session:
+        seen = queries.commits_by_sha(session, sha=sha)
+        if not seen:
+            raise ProblemError(404, "Not Found", "There is no such commit.")
+        items = [
+            {**asdict(found), "repository": row["repository"], "code_changed": found.code_changed, "words": found.words}
+            for row in seen
+            for found in code_changes.of_commit(session, commit_id=row["commit_id"])
+        ]
+        missing = queries.static_missing(session, commit_ids=[row["commit_id"] for row in seen])
+    return as_json({"items": items, "why_missing": missing, "next": None})
 
 
 def _page() -> Page:

@@ -92,7 +92,7 @@ def _latest() -> Any:
             commit.sha.label("sha"),
         )
         .join(commit, commit.id == newest.commit_id)
-        .where(newest.series_id == Series.id)
+        .where(newest.series_id == Series.id, newest.status != MeasurementStatus.IDENTICAL.value)
         .order_by(newest.commit_id.desc(), newest.id.desc())
         .limit(1)
         .lateral("latest")

@@ -178,6 +178,7 @@ class FigureRow:
     clock: str
     flags: list[str]
     code_hash: str | None
+    identical_to: str | None
     run_id: int
     run_reason: str
     device: str | None
@@ -205,6 +206,7 @@ def figures_of(session: Session, series_id: int) -> tuple[FigureRow, ...]:
             Measurement.clock,
             Measurement.flags,
             Measurement.code_hash,
+            Measurement.identical_to,
             Measurement.run_id,
             Run.reason.label("run_reason"),
             Environment.device,

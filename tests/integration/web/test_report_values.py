@@ -82,6 +82,8 @@ def run_of(service, order: dict) -> Run:
         ("clock", "sundial"),
         ("status", "fine"),
         ("status", "crashed"),
+        ("status", "identical"),
+        ("identical_to", "f" * 40),
         ("axes", {"m": NAN}),
         ("axes", {"": 1}),
         ("static", {"registers": INF}),
