@@ -27,6 +27,7 @@ REQUIRED = {
     ChannelKind.GITHUB_ISSUE: ("repository", "token"),
     ChannelKind.GITLAB_ISSUE: ("project", "token"),
 }
+DEFAULT_EVENTS = [event.value for event in NotificationEvent if event is not NotificationEvent.BIMODAL]
 
 
 @click.group()
@@ -51,7 +52,7 @@ def channel() -> None:
     "events",
     multiple=True,
     type=click.Choice([event.value for event in NotificationEvent]),
-    help="Tell only of this; may be repeated.  [default: all]",
+    help="Tell only of this; may be repeated.  [default: all but the weekly list, bimodal]",
 )
 @click.option("--quiet", default=None, metavar="HH:MM-HH:MM", help="Hold back in these hours; one digest at their end.")
 @click.option("--daily", default=None, metavar="HH:MM", help="Hold back everything for one digest a day at this hour.")
@@ -92,7 +93,7 @@ def channel_add(
         found = session.scalar(select(Channel).where(Channel.repository_id == owner.id, Channel.name == name))
         made = found or Channel(repository_id=owner.id, name=name)
         made.kind, made.config, made.min_severity, made.directions = kind, config, min_severity, directions
-        made.events, made.enabled = list(events) or [event.value for event in NotificationEvent], True
+        made.events, made.enabled = list(events) or DEFAULT_EVENTS, True
         session.add(made)
         session.flush()
         audit.record(session, actor=ACTOR, action="add", subject=("channel", made.id), after={"kind": kind})

@@ -40,6 +40,17 @@ class MeasurementStatus(StrEnum):
     IDENTICAL = "identical"  # the machine code and all around it equal those of `identical_to`: not timed
 
 
+CANNOT_BUILD = "cannot build: "  # begins the error of a crashed workload whose sources do not compile
+
+
+class Tier(StrEnum):
+    """How often a workload is measured by itself: at every push, every night, every week."""
+
+    CORE = "core"
+    NIGHTLY = "nightly"
+    WEEKLY = "weekly"
+
+
 class FailureKind(StrEnum):
     """What a failure asks for: TRANSIENT is retried, PERMANENT recorded, BUG is ours."""
 
@@ -160,6 +171,7 @@ class MeasurementReport:
     metric: str = "time"
     direction: str = "lower"
     unit: str = "s"  # the unit of value_s; another unit starts another series
+    tier: Tier = Tier.CORE
     identical_to: str | None = None  # the commit of the same run whose code this is; set with status IDENTICAL only
 
 

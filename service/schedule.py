@@ -19,6 +19,7 @@ EVERY_S: dict[str, float] = {
     "service.finish_reports": 30.0,
     "service.deliver_outbox": 15.0,
     "service.expire_acceptances": 600.0,
+    "service.weekly_list": 3600.0,
 }
 NIGHTLY_HOUR_UTC = 2
 

@@ -10,7 +10,7 @@ import structlog
 from celery import Celery
 
 from service.store import repositories, runs
-from service.usecases import alert, dispatch, intake, life, nightly, trace
+from service.usecases import alert, dispatch, intake, life, nightly, trace, weekly
 from service.usecases.policy import DetectionPolicy
 from service.usecases.ports import MirrorError
 from service.wiring import DELIVER_TASK, Services, follow_up, senders
@@ -41,6 +41,7 @@ def register(app: Celery, services: Callable[[], Services]) -> None:
     task(DELIVER_TASK, deliver_outbox)
     task("service.nightly", order_nightly)
     task("service.expire_acceptances", expire_acceptances)
+    task("service.weekly_list", order_weekly_list)
 
 
 def handle_delivery(parts: Services, *, delivery_id: int) -> None:
@@ -118,6 +119,13 @@ def expire_acceptances(parts: Services) -> None:
     """Open the regressions whose acceptance has run out."""
     with parts.sessions.begin() as session:
         aftermath = life.expire(session, now=parts.clock())
+    follow_up(parts, aftermath)
+
+
+def order_weekly_list(parts: Services) -> None:
+    """Order the week's list of series with two levels, once."""
+    with parts.sessions.begin() as session:
+        aftermath = weekly.order_list(session, now=parts.clock())
     follow_up(parts, aftermath)
 
 

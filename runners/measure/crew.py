@@ -16,7 +16,7 @@ from runners.measure.houses import NotMeasurableError
 from runners.measure.identical import IdenticalCode, settle
 from runners.measure.ledger import Entry, Ledger
 from runners.measure.team import AnySubject, CodeReader, Spawn, SubjectBrokenError, Team
-from service.contract import FailureKind, FailureStage, ProtocolParams, RunFailure
+from service.contract import CANNOT_BUILD, FailureKind, FailureStage, ProtocolParams, RunFailure
 
 ATTEMPTS_MAX = 60  # of one replicate: each costs one workload that killed its process, or one commit
 
@@ -169,7 +169,7 @@ class Crew:
             failed = team.build(subject.sha, tuple(e.key for e in own))
             for entry in own:
                 if entry.key in failed:
-                    entry.fail("build", f"cannot build: {failed[entry.key]}")
+                    entry.fail("build", f"{CANNOT_BUILD}{failed[entry.key]}")
             if own and all(e.key in failed for e in own):
                 reason = next(iter(failed.values()))
                 failure = RunFailure(FailureStage.BUILD, FailureKind.PERMANENT, reason.splitlines()[0], reason)

@@ -10,7 +10,7 @@ from runners.api import Cache
 from runners.measure.canary import CANARY_FLOPS
 from runners.measure.protocol import MIN_PROCESSES, Figure, Flag, enough, history_figure, mostly_throttled
 from runners.measure.team import Warmed
-from service.contract import MeasurementReport, MeasurementStatus, ProtocolParams, RunFailure, SampleBlock
+from service.contract import MeasurementReport, MeasurementStatus, ProtocolParams, RunFailure, SampleBlock, Tier
 
 PLAIN = "plain"  # the device's word for launches that no graph could hold
 RATE_LIMIT = 4.0  # times the canary's float32 rate per core; half precision only doubles it
@@ -129,6 +129,7 @@ class Entry:
             static=self.static,
             metric=self.metric,
             identical_to=self.identical_to,
+            tier=Tier(described["tier"]),
         )
 
 

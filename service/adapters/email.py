@@ -19,7 +19,8 @@ import css_inline
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from service.adapters.chart import draw
-from service.domain.message import DeliveryError, Digest, Message, percent
+from service.domain.message import DeliveryError, Digest, Message, News, percent
+from service.domain.notice import Notice
 
 TIMEOUT_S = 20
 
@@ -59,7 +60,19 @@ def compose_digest(digest: Digest, *, sender: str, to: list[str]) -> EmailMessag
     return mail
 
 
-def _envelope(news: Message | Digest, *, sender: str, to: list[str]) -> EmailMessage:
+def compose_notice(notice: Notice, *, sender: str, to: list[str], thread: str | None) -> EmailMessage:
+    """Write the mail of a notice, as a reply where it ends what another began."""
+    mail = _envelope(notice, sender=sender, to=to)
+    if thread is not None:
+        mail["In-Reply-To"] = thread
+        mail["References"] = thread
+    mail.set_content(_templates().get_template("notice.txt").render(notice=notice))
+    html = _templates().get_template("notice.html").render(notice=notice)
+    mail.add_alternative(css_inline.inline(html), subtype="html")
+    return mail
+
+
+def _envelope(news: News, *, sender: str, to: list[str]) -> EmailMessage:
     mail = EmailMessage()
     mail["Subject"] = f"[{news.repository}] {news.title}"
     mail["From"] = sender
@@ -70,7 +83,7 @@ def _envelope(news: Message | Digest, *, sender: str, to: list[str]) -> EmailMes
     return mail
 
 
-def message_id(news: Message | Digest, *, sender: str) -> str:
+def message_id(news: News, *, sender: str) -> str:
     """Return the Message-ID of a message: the same for every attempt to send it."""
     domain = Address(addr_spec=parseaddr(sender)[1]).domain or "localhost"
     return f"<{news.key}@{domain}>"
@@ -86,6 +99,11 @@ class EmailSender:
     def send(self, message: Message, *, config: Mapping[str, Any], thread: str | None) -> str:
         """Hand the mail to the server and return its Message-ID; raises DeliveryError."""
         return self._hand_over(compose(message, sender=self._sender, to=list(config["to"]), thread=thread), config)
+
+    def send_notice(self, notice: Notice, *, config: Mapping[str, Any], thread: str | None) -> str:
+        """Hand the notice to the server and return its Message-ID; raises DeliveryError."""
+        mail = compose_notice(notice, sender=self._sender, to=list(config["to"]), thread=thread)
+        return self._hand_over(mail, config)
 
     def send_digest(self, digest: Digest, *, config: Mapping[str, Any]) -> str:
         """Hand the digest to the server and return its Message-ID; raises DeliveryError."""

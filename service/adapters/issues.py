@@ -17,12 +17,13 @@ from urllib.parse import quote
 import httpx
 
 from service.domain.message import DeliveryError, Digest, Message, mention_of, percent
+from service.domain.notice import Notice
 from service.domain.states import NotificationEvent
 
 TIMEOUT_S = 20
 LABEL = "kernelwatch"
 PAGE_SIZE, PAGES = 100, 3
-CLOSING = frozenset({NotificationEvent.FIXED, NotificationEvent.WITHDRAWN})
+CLOSING = frozenset({NotificationEvent.FIXED, NotificationEvent.WITHDRAWN, NotificationEvent.REPAIRED})
 GITHUB_URL, GITLAB_URL = "https://api.github.com", "https://gitlab.com/api/v4"
 
 
@@ -56,12 +57,11 @@ class Forge(Protocol):
         """Close an issue; nothing if it is closed."""
 
 
-def tell(forge: Forge, message: Message, *, thread: str | None, mention: str | None) -> str:
+def tell(forge: Forge, message: Message | Notice, *, thread: str | None, text: str) -> str:
     """Write the news where it belongs and return the issue's number; a second call finds what the first has written."""
-    text = body_of(message, mention=mention)
     number, said = thread, False
     if number is None:
-        found = _find(forge.issues, marker(message.url))
+        found = _find(forge.issues, marker(topic_of(message)))
         number, said = (found.number, marker(message.key) in found.text) if found else (None, False)
     if number is None:
         if message.event in CLOSING:
@@ -90,6 +90,18 @@ def _find(listing: Any, wanted: str) -> Found | None:
 def marker(name: str) -> str:
     """What is looked for: invisible in both forges' Markdown."""
     return f"<!-- kernelwatch {name} -->"
+
+
+def topic_of(news: Message | Notice) -> str:
+    """What an issue is about: the address of the regression's page, or the notice's subject."""
+    return news.url if isinstance(news, Message) else f"{news.repository} {news.subject}"
+
+
+def notice_body(notice: Notice) -> str:
+    """Return the Markdown of a notice."""
+    lines = [f"**{notice.title}**", "", _code(notice.explanation), ""]
+    lines += [f"- {line.name} {_code(line.words) if line.words else ''}".rstrip() for line in notice.lines]
+    return "\n".join([*lines, "", f"[What is known]({notice.url})", marker(topic_of(notice)), marker(notice.key)])
 
 
 def body_of(message: Message, *, mention: str | None) -> str:
@@ -235,9 +247,18 @@ class GitHubIssueSender:
 
     def send(self, message: Message, *, config: Mapping[str, Any], thread: str | None) -> str:
         """Write the news and return the issue's number; raises DeliveryError."""
+        return tell(
+            self._forge(config), message, thread=thread, text=body_of(message, mention=mention_of(message, config))
+        )
+
+    def send_notice(self, notice: Notice, *, config: Mapping[str, Any], thread: str | None) -> str:
+        """Write the notice and return the issue's number; raises DeliveryError."""
+        return tell(self._forge(config), notice, thread=thread, text=notice_body(notice))
+
+    @staticmethod
+    def _forge(config: Mapping[str, Any]) -> Forge:
         base_url = str(config.get("base_url") or GITHUB_URL)
-        forge = GitHubIssues(base_url, repository=str(config["repository"]), token=str(config["token"]))
-        return tell(forge, message, thread=thread, mention=mention_of(message, config))
+        return GitHubIssues(base_url, repository=str(config["repository"]), token=str(config["token"]))
 
     def send_digest(self, digest: Digest, *, config: Mapping[str, Any]) -> str:  # noqa: ARG002
         """Refused: news for issues is never held back."""
@@ -249,9 +270,18 @@ class GitLabIssueSender:
 
     def send(self, message: Message, *, config: Mapping[str, Any], thread: str | None) -> str:
         """Write the news and return the issue's number; raises DeliveryError."""
+        return tell(
+            self._forge(config), message, thread=thread, text=body_of(message, mention=mention_of(message, config))
+        )
+
+    def send_notice(self, notice: Notice, *, config: Mapping[str, Any], thread: str | None) -> str:
+        """Write the notice and return the issue's number; raises DeliveryError."""
+        return tell(self._forge(config), notice, thread=thread, text=notice_body(notice))
+
+    @staticmethod
+    def _forge(config: Mapping[str, Any]) -> Forge:
         base_url = str(config.get("base_url") or GITLAB_URL)
-        forge = GitLabIssues(base_url, project=str(config["project"]), token=str(config["token"]))
-        return tell(forge, message, thread=thread, mention=mention_of(message, config))
+        return GitLabIssues(base_url, project=str(config["project"]), token=str(config["token"]))
 
     def send_digest(self, digest: Digest, *, config: Mapping[str, Any]) -> str:  # noqa: ARG002
         """Refused: news for issues is never held back."""

@@ -14,7 +14,8 @@ import httpx
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 
-from service.domain.message import DeliveryError, Digest, Message, mention_of, percent
+from service.domain.message import DeliveryError, Digest, Message, News, mention_of, percent
+from service.domain.notice import Notice
 from service.domain.states import Direction, NotificationEvent
 
 TIMEOUT_S = 10
@@ -80,17 +81,36 @@ def digest_blocks(digest: Digest) -> list[dict[str, Any]]:
     if len(lines) > len(shown):
         shown.append(f"<{digest.url}|and {len(lines) - len(shown)} more>")
     return [
-        _section(f"*{escape(digest.repository)}*: {len(lines)} changes while this channel was quiet"),
+        _section(f"*{escape(digest.repository)}*: {digest.count}"),
         *(_section(line) for line in shown),
+        *(_section(f"*<{one.url}|{escape(one.title)}>*") for one in digest.notices[:DIGEST_LINES]),
     ]
+
+
+def notice_blocks(notice: Notice) -> list[dict[str, Any]]:
+    """Return the blocks of a notice: headline, what it means, a line for each thing that it names."""
+    lines = [
+        f"{f'<{line.url}|{escape(line.name)}>' if line.url else escape(line.name)}  {escape(line.words)}".rstrip()
+        for line in notice.lines
+    ]
+    blocks = [_section(f"*<{notice.url}|{escape(notice.title)}>*"), _section(escape(notice.explanation))]
+    if lines:
+        blocks.append(_section("\n".join(lines)))
+    blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": escape(notice.repository)}]})
+    return blocks
 
 
 def _section(text: str) -> dict[str, Any]:
     return {"type": "section", "text": {"type": "mrkdwn", "text": text[:TEXT_LIMIT]}}
 
 
-def _payload(news: Message | Digest, config: Mapping[str, Any]) -> dict[str, Any]:
-    blocks = digest_blocks(news) if isinstance(news, Digest) else blocks_of(news, mention=mention_of(news, config))
+def _payload(news: News, config: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(news, Digest):
+        blocks = digest_blocks(news)
+    elif isinstance(news, Notice):
+        blocks = notice_blocks(news)
+    else:
+        blocks = blocks_of(news, mention=mention_of(news, config))
     return {
         "text": news.title,
         "blocks": blocks,
@@ -110,12 +130,16 @@ class SlackWebhookSender:
         """Post the blocks and return the message's key; raises DeliveryError."""
         return self._post(message, config)
 
+    def send_notice(self, notice: Notice, *, config: Mapping[str, Any], thread: str | None) -> str:  # noqa: ARG002
+        """Post the notice and return its key; raises DeliveryError."""
+        return self._post(notice, config)
+
     def send_digest(self, digest: Digest, *, config: Mapping[str, Any]) -> str:
         """Post the digest and return its key; raises DeliveryError."""
         return self._post(digest, config)
 
     @staticmethod
-    def _post(news: Message | Digest, config: Mapping[str, Any]) -> str:
+    def _post(news: News, config: Mapping[str, Any]) -> str:
         post_json(str(config["url"]), _payload(news, config), headers={"Idempotency-Key": news.key})
         return news.key
 
@@ -127,12 +151,16 @@ class SlackBotSender:
         """Post the blocks and return Slack's timestamp of the message; raises DeliveryError."""
         return self._post(message, config, thread)
 
+    def send_notice(self, notice: Notice, *, config: Mapping[str, Any], thread: str | None) -> str:
+        """Post the notice and return Slack's timestamp of it; raises DeliveryError."""
+        return self._post(notice, config, thread)
+
     def send_digest(self, digest: Digest, *, config: Mapping[str, Any]) -> str:
         """Post the digest, in no thread; raises DeliveryError."""
         return self._post(digest, config, None)
 
     @staticmethod
-    def _post(news: Message | Digest, config: Mapping[str, Any], thread: str | None) -> str:
+    def _post(news: News, config: Mapping[str, Any], thread: str | None) -> str:
         client = WebClient(token=str(config["token"]), timeout=TIMEOUT_S)
         if base := config.get("base_url"):
             client.base_url = str(base)

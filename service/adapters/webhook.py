@@ -13,6 +13,7 @@ import httpx
 
 from service.adapters.slack import TIMEOUT_S
 from service.domain.message import DeliveryError, Digest, Message
+from service.domain.notice import Notice
 
 
 class WebhookSender:
@@ -22,11 +23,16 @@ class WebhookSender:
         """Post the message and return its key; raises DeliveryError."""
         return self._post({**_facts(message), "thread": thread}, config)
 
+    def send_notice(self, notice: Notice, *, config: Mapping[str, Any], thread: str | None) -> str:
+        """Post the notice and return its key; raises DeliveryError."""
+        return self._post({**asdict(notice), "thread": thread}, config)
+
     def send_digest(self, digest: Digest, *, config: Mapping[str, Any]) -> str:
         """Post the digest, as event `digest` with its messages; raises DeliveryError."""
         messages = [_facts(message) for message in digest.messages]
+        notices = [asdict(notice) for notice in digest.notices]
         payload = {"event": "digest", "key": digest.key, "repository": digest.repository, "url": digest.url}
-        return self._post({**payload, "title": digest.title, "messages": messages}, config)
+        return self._post({**payload, "title": digest.title, "messages": messages, "notices": notices}, config)
 
     @staticmethod
     def _post(payload: Mapping[str, Any], config: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from service.domain.notice import Notice
 from service.domain.reproduce import compare_command
 from service.domain.severity import in_words
 from service.domain.states import Direction, NotificationEvent
@@ -142,12 +143,25 @@ class Digest:
     repository: str
     messages: tuple[Message, ...]
     url: str
+    notices: tuple[Notice, ...] = ()
 
     @property
     def title(self) -> str:
         """One line: how many, and the largest."""
+        if not self.messages:
+            return f"{self.count}; {self.notices[0].title}"
         worst = max(self.messages, key=lambda message: abs(message.effect))
-        return f"{len(self.messages)} changes while this channel was quiet; the largest: {worst.title}"
+        return f"{self.count}; the largest: {worst.title}"
+
+    @property
+    def count(self) -> str:
+        """How many of what."""
+        parts = [f"{len(self.messages)} changes"] if self.messages else []
+        parts += [f"{len(self.notices)} notices"] if self.notices else []
+        return f"{' and '.join(parts)} while this channel was quiet"
+
+
+News = Message | Digest | Notice
 
 
 def mention_of(message: Message, config: Mapping[str, Any]) -> str | None:
@@ -220,6 +234,9 @@ class Sender(Protocol):
 
         Raises DeliveryError.
         """
+
+    def send_notice(self, notice: Notice, *, config: Mapping[str, Any], thread: str | None) -> str:
+        """Hand over news that is no change of speed, and return the other side's id. Raises DeliveryError."""
 
     def send_digest(self, digest: Digest, *, config: Mapping[str, Any]) -> str:
         """Hand over what was held back, as one message, and return the other side's id. Raises DeliveryError."""

@@ -1,9 +1,11 @@
-"""Severity: how loudly to say it, from the size of a change and how far it reaches."""
+"""Severity: how loudly to say it, from the size of a change, the tier of what changed, and what it does to a model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+
+from service.contract import Tier
 
 
 class Severity(StrEnum):
@@ -17,8 +19,8 @@ class Severity(StrEnum):
 
 ORDER = tuple(Severity)
 _STEPS = ((0.30, Severity.CRITICAL), (0.10, Severity.HIGH), (0.05, Severity.MEDIUM))
+LOWERED = {Tier.NIGHTLY: 1, Tier.WEEKLY: 2}  # levels, where no model's step is known to feel it
 WIDE = 0.25  # of the repository's series: no accident of one shape
-NARROW = 0.05  # one shape among many
 STEP_MIN = 0.01  # of a model's step: people feel it
 
 
@@ -38,11 +40,12 @@ class StepImpact:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far a change reaches: series of how many, and the model steps that it is part of."""
+    """How far a change reaches: series of how many, the most watched tier among them, and steps of known models."""
 
     series: int
     of_series: int
     steps: tuple[StepImpact, ...] = ()
+    tier: Tier = Tier.CORE
 
     @property
     def share(self) -> float:
@@ -65,7 +68,7 @@ def severity_of(effect: float) -> Severity:
 
 
 def rate(effect: float, reach: Reach) -> Rating:
-    """Return the severity by size, one up where it reaches far, one down where it is one shape among many.
+    """Return the severity by size, up where it reaches far, down where only rarely measured shapes moved.
 
     A change that is felt in a model's step goes up and never down: the step is what people wait for.
     """
@@ -74,10 +77,10 @@ def rate(effect: float, reach: Reach) -> Rating:
     felt = max(reach.steps, key=lambda step: abs(step.effect), default=None)
     if felt is not None and abs(felt.effect) >= STEP_MIN:
         return Rating(_shift(base, 1), f"{size}, raised: {felt}")
+    if felt is None and reach.tier is not Tier.CORE:
+        return Rating(_shift(base, -LOWERED[reach.tier]), f"{size}, lowered: only shapes of the {reach.tier} tier")
     if reach.series > 1 and reach.share >= WIDE:
         return Rating(_shift(base, 1), f"{size}, raised: {reach.series} of {reach.of_series} series")
-    if reach.of_series and reach.share < NARROW and felt is None:
-        return Rating(_shift(base, -1), f"{size}, lowered: {reach.series} of {reach.of_series} series")
     return Rating(base, f"{size} in {reach.series} of {reach.of_series} series")
 
 

@@ -73,7 +73,11 @@ class NotificationState(StrEnum):
 
 
 class NotificationEvent(StrEnum):
-    """What people are told of a regression, each at most once per channel; the last goes to the fleet's owner."""
+    """What people are told, each at most once per channel and subject.
+
+    Of a regression: its life, and to the fleet's owner what the machine did. Of a commit: that it is broken, and that
+    a later one is right again. Of a week: which series have two levels.
+    """
 
     OPENED = "opened"
     ATTRIBUTED = "attributed"
@@ -81,6 +85,9 @@ class NotificationEvent(StrEnum):
     REOPENED = "reopened"
     WITHDRAWN = "withdrawn"
     ENVIRONMENT = "environment"
+    BROKEN = "broken"
+    REPAIRED = "repaired"
+    BIMODAL = "bimodal"
 
 
 class ChannelKind(StrEnum):

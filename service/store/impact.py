@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from service.contract import MeasurementStatus
+from service.contract import MeasurementStatus, Tier
 from service.domain.mixes import Mix, effect_on_step, load_mixes, problem_key, weigh
 from service.domain.severity import Reach, StepImpact
 from service.store.tables import Benchmark, ChangePoint, Measurement, Run, Series, Workload
@@ -24,6 +24,7 @@ class _Moved:
 def reach_of(session: Session, *, regression_id: int, repository_id: int) -> Reach:
     """Return how far a regression reaches: its share of the repository's series, and the model steps it is part of."""
     moved: dict[str, _Moved] = {}
+    tiers: set[Tier] = set()
     count = 0
     for change, series, workload, benchmark in session.execute(
         select(ChangePoint, Series, Workload, Benchmark)
@@ -34,6 +35,7 @@ def reach_of(session: Session, *, regression_id: int, repository_id: int) -> Rea
         .order_by(func.abs(ChangePoint.z))
     ):
         count += 1
+        tiers.add(Tier(workload.tier))
         if series.unit == "s":
             key = problem_key(benchmark.problem, workload.axes)
             moved[key] = _Moved(benchmark.id, change.effect, change.before_s, series.pool)
@@ -41,6 +43,7 @@ def reach_of(session: Session, *, regression_id: int, repository_id: int) -> Rea
         series=count,
         of_series=series_total(session, repository_id=repository_id),
         steps=tuple(_steps(session, repository_id=repository_id, moved=moved)) if moved else (),
+        tier=next((tier for tier in Tier if tier in tiers), Tier.CORE),
     )
 
 

@@ -8,10 +8,12 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from service.contract import MeasurementStatus
-from service.domain.message import Chart, ChartPoint, CommitLine, Digest, Message, SeriesLine
+from service.domain.message import Chart, ChartPoint, CommitLine, Digest, Message, News, SeriesLine
+from service.domain.notice import Notice
 from service.domain.severity import rate
 from service.domain.states import BisectionState, Direction, NotificationEvent
 from service.store.impact import reach_of
+from service.store.notices import read_notice
 from service.store.tables import (
     Bisection,
     ChangePoint,
@@ -69,19 +71,25 @@ def read_message(session: Session, *, notification: Notification, public_url: st
     )
 
 
-def read_news(session: Session, *, ids: Collection[int], public_url: str) -> Message | Digest:
+def read_news(session: Session, *, ids: Collection[int], public_url: str) -> News:
     """Gather what one delivery says: a message, or the digest of several with the last word on each regression."""
     rows = session.scalars(select(Notification).where(Notification.id.in_(ids)).order_by(Notification.id)).all()
-    last = {row.regression_id: row for row in rows}
-    messages = tuple(read_message(session, notification=row, public_url=public_url) for row in last.values())
-    if len(messages) == 1:
-        return messages[0]
+    last = {(row.regression_id, row.subject): row for row in rows}
+    news = [_read(session, notification=row, public_url=public_url) for row in last.values()]
+    if len(news) == 1:
+        return news[0]
     return Digest(
         key=f"kernelwatch-digest-{rows[0].channel_id}-{rows[0].id}",
-        repository=messages[0].repository,
-        messages=messages,
+        repository=news[0].repository,
+        messages=tuple(one for one in news if isinstance(one, Message)),
+        notices=tuple(one for one in news if isinstance(one, Notice)),
         url=f"{public_url.rstrip('/')}/regressions",
     )
+
+
+def _read(session: Session, *, notification: Notification, public_url: str) -> Message | Notice:
+    read = read_notice if notification.regression_id is None else read_message
+    return read(session, notification=notification, public_url=public_url)
 
 
 def _line(commit: GitCommit) -> CommitLine:

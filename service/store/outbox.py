@@ -32,10 +32,11 @@ def insert_notification(
     session: Session,
     *,
     channel_id: int,
-    regression_id: int,
     event: str,
-    occurrence: int,
     now: datetime,
+    regression_id: int | None = None,
+    occurrence: int = 1,
+    subject: str | None = None,
     held_until: datetime | None = None,
 ) -> bool:
     """Put one message into the outbox, to be told at once or in the digest of `held_until`; False if it is there."""
@@ -44,6 +45,7 @@ def insert_notification(
         .values(
             channel_id=channel_id,
             regression_id=regression_id,
+            subject=subject,
             event=event,
             occurrence=occurrence,
             next_attempt_at=held_until or now,
@@ -80,6 +82,12 @@ def was_told(session: Session, *, channel_id: int, regression_id: int) -> bool:
             ),
         )
     )
+    return found.first() is not None
+
+
+def has_subject(session: Session, *, channel_id: int, subject: str) -> bool:
+    """Whether a channel has, or will have, a message about a subject."""
+    found = session.scalars(select(Notification.id).filter_by(channel_id=channel_id, subject=subject))
     return found.first() is not None
 
 
@@ -126,7 +134,7 @@ def _fellows(session: Session, *, notification: Notification, now: datetime) -> 
         select(earlier.id)
         .where(
             earlier.channel_id == Notification.channel_id,
-            earlier.regression_id == Notification.regression_id,
+            *_same_thread(earlier, Notification),
             earlier.id < Notification.id,
             earlier.state.in_(WAITING),
             or_(
@@ -148,14 +156,21 @@ def _fellows(session: Session, *, notification: Notification, now: datetime) -> 
     ).all()
 
 
-def thread_of(session: Session, *, channel_id: int, regression_id: int) -> str | None:
-    """Return the other side's id of the message that opened the regression in this channel."""
+def _same_thread(one: type[Notification], other: type[Notification] | Notification) -> tuple[ColumnElement[bool], ...]:
+    return (
+        one.regression_id.is_not_distinct_from(other.regression_id),
+        one.subject.is_not_distinct_from(other.subject),
+    )
+
+
+def thread_of(session: Session, *, notification: Notification) -> str | None:
+    """Return the other side's id of the message that opened the regression, or the subject, in its channel."""
     return session.scalars(
         select(Notification.external_id)
         .where(
-            Notification.channel_id == channel_id,
-            Notification.regression_id == regression_id,
-            Notification.event == NotificationEvent.OPENED,
+            Notification.channel_id == notification.channel_id,
+            *_same_thread(Notification, notification),
+            Notification.event.in_([NotificationEvent.OPENED, NotificationEvent.BROKEN]),
             Notification.state == NotificationState.SENT,
         )
         .order_by(Notification.occurrence.desc())
@@ -168,7 +183,7 @@ def earlier_unsent(session: Session, *, notification: Notification) -> bool:
         session.scalars(
             select(Notification.id).where(
                 Notification.channel_id == notification.channel_id,
-                Notification.regression_id == notification.regression_id,
+                *_same_thread(Notification, notification),
                 Notification.id < notification.id,
                 Notification.state.in_(WAITING),
             )

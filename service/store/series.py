@@ -18,6 +18,8 @@ from service.store import lineage
 from service.store.bulk import insert_missing
 from service.store.tables import Benchmark, Environment, Series, Workload
 
+FACTS = ("flops", "bytes", "tier")  # of a workload: they follow its last report
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class BenchmarkKey:
@@ -84,8 +86,8 @@ def workload_ids(
 ) -> dict[tuple[int, str], int]:
     """Ids of workloads by (benchmark, key).
 
-    FLOPs and bytes follow the last report: they turn seconds into TFLOP/s when shown, and a corrected formula must
-    show at once, for old points as well.
+    FLOPs, bytes and tier follow the last report: the first two turn seconds into TFLOP/s when shown, and a corrected
+    formula must show at once, for old points as well.
     """
     found = _find_workloads(session, wanted)
     missing = sorted(wanted.keys() - found.keys())
@@ -93,24 +95,24 @@ def workload_ids(
         insert_missing(session, Workload, [{"benchmark_id": key[0], "key": key[1], **wanted[key]} for key in missing])
         found = _find_workloads(session, wanted)
     corrected = [
-        {"id": row_id, "flops": wanted[key]["flops"], "bytes": wanted[key]["bytes"]}
-        for key, (row_id, flops, size) in sorted(found.items())
-        if key in wanted and (flops, size) != (wanted[key]["flops"], wanted[key]["bytes"])
+        {"id": row_id} | {fact: wanted[key][fact] for fact in FACTS}
+        for key, (row_id, facts) in sorted(found.items())
+        if key in wanted and facts != tuple(wanted[key][fact] for fact in FACTS)
     ]
     if corrected:
         session.execute(update(Workload), corrected)
-    return {key: row_id for key, (row_id, _, _) in found.items()}
+    return {key: row_id for key, (row_id, _) in found.items()}
 
 
 def _find_workloads(
     session: Session, wanted: Mapping[tuple[int, str], Any]
-) -> dict[tuple[int, str], tuple[int, float, float]]:
+) -> dict[tuple[int, str], tuple[int, tuple[Any, ...]]]:
     rows = session.execute(
-        select(Workload.benchmark_id, Workload.key, Workload.id, Workload.flops, Workload.bytes).where(
+        select(Workload.benchmark_id, Workload.key, Workload.id, *(getattr(Workload, fact) for fact in FACTS)).where(
             Workload.benchmark_id.in_(sorted({owner for owner, _ in wanted}))
         )
     )
-    return {(owner, key): (row_id, flops, size) for owner, key, row_id, flops, size in rows}
+    return {(owner, key): (row_id, tuple(facts)) for owner, key, row_id, *facts in rows}
 
 
 def series_ids(session: Session, *, repository_id: int, wanted: set[SeriesKey]) -> dict[SeriesKey, int]:

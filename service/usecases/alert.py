@@ -18,7 +18,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session, sessionmaker
 
-from service.domain.message import DeliveryError, Digest, Message, Sender, sample_message
+from service.domain.message import DeliveryError, Digest, News, Sender, sample_message
+from service.domain.notice import Notice
 from service.domain.severity import at_least
 from service.domain.states import ChannelKind, NotificationEvent, NotificationState, RegressionState
 from service.domain.timetable import timetable_of
@@ -55,9 +56,46 @@ def enqueue(session: Session, *, regression: Regression, event: NotificationEven
                 event=event,
                 occurrence=regression.life,
                 now=now,
-                held_until=None if channel.kind in ISSUE_KINDS else timetable_of(channel.config).held_until(now),
+                held_until=_held_until(channel, now),
             )
     return Aftermath(deliver=added)
+
+
+def enqueue_notice(
+    session: Session, *, repository_id: int, event: NotificationEvent, subject: str, now: datetime
+) -> Aftermath:
+    """Put one message about a subject that is no regression into the outbox, for each channel that asked for it.
+
+    Its end is told where its beginning was told, and nowhere else.
+    """
+    added = False
+    for channel in outbox.channels_of(session, repository_id=repository_id):
+        if not wants_notice(channel, event):
+            continue
+        if event is NotificationEvent.REPAIRED and not outbox.has_subject(
+            session, channel_id=channel.id, subject=subject
+        ):
+            continue
+        added |= outbox.insert_notification(
+            session,
+            channel_id=channel.id,
+            subject=subject,
+            event=event,
+            now=now,
+            held_until=_held_until(channel, now),
+        )
+    return Aftermath(deliver=added)
+
+
+def wants_notice(channel: Channel, event: NotificationEvent) -> bool:
+    """Whether a channel asked for a kind of notice: wrong results have no size, and a weekly list is no issue."""
+    if is_fleet(channel) or event not in channel.events:
+        return False
+    return event is not NotificationEvent.BIMODAL or channel.kind not in ISSUE_KINDS
+
+
+def _held_until(channel: Channel, now: datetime) -> datetime | None:
+    return None if channel.kind in ISSUE_KINDS else timetable_of(channel.config).held_until(now)
 
 
 def _still_to_withdraw(session: Session, *, channel: Channel, regression: Regression) -> bool:
@@ -93,7 +131,7 @@ class Parcel:
     ids: Sequence[int]
     kind: ChannelKind
     config: Mapping[str, Any]
-    news: Message | Digest
+    news: News
     thread: str | None
     attempts: int
 
@@ -101,6 +139,8 @@ class Parcel:
         """Hand it over; raises DeliveryError."""
         if isinstance(self.news, Digest):
             return sender.send_digest(self.news, config=self.config)
+        if isinstance(self.news, Notice):
+            return sender.send_notice(self.news, config=self.config, thread=self.thread)
         return sender.send(self.news, config=self.config, thread=self.thread)
 
 
@@ -138,7 +178,7 @@ def _claim(session: Session, *, notification_id: int, public_url: str, now: date
         kind=ChannelKind(channel.kind),
         config=dict(channel.config),
         news=read_news(session, ids=ids, public_url=public_url),
-        thread=outbox.thread_of(session, channel_id=channel.id, regression_id=notification.regression_id),
+        thread=outbox.thread_of(session, notification=notification),
         attempts=notification.attempts,
     )
 

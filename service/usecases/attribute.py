@@ -243,6 +243,7 @@ def _open_second(
         p_value=1 - blame.probability,
         confirmed_at=now,
     )
+    set_severity(session, regression=other)
     aftermath = alert.enqueue(session, regression=other, event=NotificationEvent.OPENED, now=now)
     aftermath.add(alert.enqueue(session, regression=other, event=NotificationEvent.ATTRIBUTED, now=now))
     return aftermath

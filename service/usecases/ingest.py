@@ -140,6 +140,7 @@ def _write_measurements(session: Session, run: Run, report: RunReport, *, commit
                 "axes": dict(item.axes),
                 "flops": float(item.flops),
                 "bytes": float(item.bytes),
+                "tier": item.tier.value,
             }
             for item in report.measurements
         },

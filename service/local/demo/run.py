@@ -192,7 +192,7 @@ class Driver:
 
     def _conclude(self, watch: Watch, pushes: tuple[MadePush, ...], *, steps: NextSteps) -> bool:
         found = watch.found()
-        verdict = judge(pushes, found, channels=(MAIL, SLACK), caught=self._caught())
+        verdict = judge(pushes, found, breakages=watch.breakages(), channels=(MAIL, SLACK), caught=self._caught())
         self._say(
             render(
                 verdict,

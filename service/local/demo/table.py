@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from service.domain.reproduce import clone_command
+from service.domain.states import NotificationEvent
 from service.local.demo.history import MadeCommit, MadePush
 from service.local.demo.plan import Planted
-from service.local.demo.watch import Found, Totals
+from service.local.demo.watch import Found, ToldBreakage, Totals
 
 WIDTH = 100
+BREAKAGES = (Planted.BROKEN_BUILD, Planted.WRONG_RESULT)
+ENDS = (NotificationEvent.BROKEN, NotificationEvent.REPAIRED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,23 +27,36 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokenRow:
+    """One planted commit that is wrong or does not build, whether its push's tip shows it, and who was told."""
+
+    commit: MadeCommit
+    measured: bool
+    told: tuple[ToldBreakage, ...]
+    complaints: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The demo passes when nothing is complained of."""
 
     rows: tuple[Row, ...]
     false_alarms: tuple[Found, ...]
+    breakages: tuple[BrokenRow, ...]
     complaints: tuple[str, ...]
 
     @property
     def passed(self) -> bool:
         """Exactly the planted commits were found, and everybody was told once."""
-        return not (self.false_alarms or self.complaints or any(row.complaints for row in self.rows))
+        complaints = [row.complaints for row in self.rows] + [row.complaints for row in self.breakages]
+        return not (self.false_alarms or self.complaints or any(complaints))
 
 
 def judge(
     pushes: Sequence[MadePush],
     found: Sequence[Found],
     *,
+    breakages: Sequence[ToldBreakage],
     channels: Sequence[str],
     caught: Mapping[tuple[str, int], int],
 ) -> Verdict:
@@ -58,7 +74,28 @@ def judge(
         matched |= {f.regression_id for f in mine}
         rows.append(Row(commit, mine[0] if mine else None, tuple(_complaints(commit, mine, channels, caught))))
     others = tuple(f for f in found if f.regression_id not in matched)
-    return Verdict(rows=tuple(rows), false_alarms=others, complaints=())
+    broken = tuple(_broken_rows(pushes, breakages, channels))
+    planted_broken = {row.commit.sha for row in broken}
+    stray = [
+        f"{one.channel} was told of {one.sha[:10]}: {one.kind}" for one in breakages if one.sha not in planted_broken
+    ]
+    return Verdict(rows=tuple(rows), false_alarms=others, breakages=broken, complaints=tuple(stray))
+
+
+def _broken_rows(
+    pushes: Sequence[MadePush], breakages: Sequence[ToldBreakage], channels: Sequence[str]
+) -> Iterator[BrokenRow]:
+    """The tip of each push is measured: a planted breakage there is told once, and once more when it is over."""
+    for push in pushes:
+        for commit in push.commits:
+            if commit.planned.planted not in BREAKAGES:
+                continue
+            mine = tuple(one for one in breakages if one.sha == commit.sha)
+            measured = commit is push.commits[-1]
+            wanted = [(channel, event) for channel in channels for event in ENDS if measured]
+            told = sorted((one.channel, one.event) for one in mine)
+            complaint = f"told {told}, wanted {sorted(wanted)}"
+            yield BrokenRow(commit, measured, mine, () if told == sorted(wanted) else (complaint,))
 
 
 def _complaints(
@@ -128,6 +165,14 @@ def render(
             lines.append(f"       told once each: {told or 'nobody'}")
             lines.append(f"       {web_url}/regressions/{row.found.regression_id}")
         lines += [f"       !! {complaint}" for complaint in row.complaints]
+    for broken in verdict.breakages:
+        commit, kind = broken.commit, broken.commit.planned.planted.value.replace("_", " ")
+        told = ", ".join(f"{one.channel} {one.event}" for one in broken.told)
+        why = f"told once each: {told}" if broken.measured else "put right within its push: nobody is told"
+        word = "MISSED" if broken.complaints else "TOLD" if broken.measured else "QUIET"
+        lines.append(f"{word:<7}{commit.sha[:10]}  {commit.planned.subject}")
+        lines.append(f"       planted: {kind}; {why}")
+        lines += [f"       !! {complaint}" for complaint in broken.complaints]
     for alarm in verdict.false_alarms:
         culprit = alarm.culprit_sha[:10] if alarm.culprit_sha else "an unnamed commit"
         lines.append(f"FALSE  {culprit}: {alarm.direction} {alarm.effect:+.1%} in {', '.join(sorted(alarm.families))}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
+from service.domain.notice import breakage_of
 from service.domain.reproduce import compare_command
 from service.domain.states import BisectionState, NotificationState, RunState
 from service.store import bisections
@@ -47,6 +48,16 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class ToldBreakage:
+    """One message about a commit that is broken, or right again; `sha` is the commit that broke it."""
+
+    kind: str
+    sha: str
+    channel: str
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """What the whole demo cost."""
 
@@ -80,9 +91,9 @@ class Watch:
             )
             unsent = (
                 select(Notification.id)
-                .join(Regression, Regression.id == Notification.regression_id)
+                .join(Channel, Channel.id == Notification.channel_id)
                 .where(
-                    Regression.repository_id == mine,
+                    Channel.repository_id == mine,
                     Notification.state.in_((NotificationState.PENDING, NotificationState.SENDING)),
                 )
             )
@@ -132,17 +143,23 @@ class Watch:
     def _messages(self, session: Session) -> Iterator[tuple[str, str]]:
         rows = session.execute(
             select(
-                Notification.id, Notification.event, Notification.state, Notification.error, Channel.name, Regression.id
+                Notification.id,
+                Notification.event,
+                Notification.state,
+                Notification.error,
+                Channel.name,
+                Notification.regression_id,
+                Notification.subject,
             )
             .join(Channel, Channel.id == Notification.channel_id)
-            .join(Regression, Regression.id == Notification.regression_id)
-            .join(Repository, Repository.id == Regression.repository_id)
+            .join(Repository, Repository.id == Channel.repository_id)
             .where(Repository.name == self._repository)
             .order_by(Notification.id)
         )
-        for number, event, state, error, channel, regression_id in rows:
+        for number, event, state, error, channel, regression_id, subject in rows:
             if state == NotificationState.SENT:
-                yield f"message {number}", f"  told {channel}: {event}, number {regression_id}"
+                what = f"number {regression_id}" if subject is None else subject.partition(":")[0].replace("_", " ")
+                yield f"message {number}", f"  told {channel}: {event}, {what}"
             elif error:
                 yield f"message {number} {error}", f"  could not tell {channel}: {error}"
 
@@ -197,6 +214,27 @@ class Watch:
                 workload=clearest,
             ),
         )
+
+    def breakages(self) -> tuple[ToldBreakage, ...]:
+        """What was told of commits that compute wrong results or do not build."""
+        with Session(self._engine) as session:
+            rows = session.execute(
+                select(Notification.subject, Channel.name, Notification.event)
+                .join(Channel, Channel.id == Notification.channel_id)
+                .join(Repository, Repository.id == Channel.repository_id)
+                .where(
+                    Repository.name == self._repository,
+                    Notification.subject.is_not(None),
+                    Notification.state == NotificationState.SENT,
+                )
+                .order_by(Notification.id)
+            ).all()
+            found = []
+            for subject, channel, event in rows:
+                kind, commit_id = breakage_of(subject or "")
+                sha = session.get_one(GitCommit, commit_id).sha
+                found.append(ToldBreakage(kind=kind.value, sha=sha, channel=channel, event=event))
+            return tuple(found)
 
     def totals(self) -> Totals:
         """The cost of everything so far."""

@@ -250,7 +250,8 @@ class NotificationRow:
     """A message of the outbox."""
 
     notification_id: int
-    regression_id: int
+    regression_id: int | None
+    subject: str | None  # of news that is about no regression
     channel: str
     channel_kind: str
     event: str
@@ -262,10 +263,10 @@ class NotificationRow:
     sent_at: datetime | None
     external_id: str | None
     error: str | None
-    direction: str
-    effect: float
-    effect_low: float
-    effect_high: float
+    direction: str | None
+    effect: float | None
+    effect_low: float | None
+    effect_high: float | None
     culprit_sha: str | None
 
 
@@ -278,6 +279,7 @@ def notifications(
         select(
             Notification.id.label("notification_id"),
             Notification.regression_id,
+            Notification.subject,
             Channel.name.label("channel"),
             Channel.kind.label("channel_kind"),
             Notification.event,
@@ -296,7 +298,7 @@ def notifications(
             culprit.sha.label("culprit_sha"),
         )
         .join(Channel, Channel.id == Notification.channel_id)
-        .join(Regression, Regression.id == Notification.regression_id)
+        .join(Regression, Regression.id == Notification.regression_id, isouter=True)
         .join(culprit, culprit.id == Regression.culprit_commit_id, isouter=True)
     )
     if regression_id is not None:

@@ -151,17 +151,20 @@ class Channel(Stamped, Base):
     config: Mapped[dict[str, Any]]
     enabled: Mapped[bool] = mapped_column(server_default=text("true"))
     min_severity: Mapped[str] = mapped_column(server_default="low")
-    events: Mapped[list[str]] = mapped_column(server_default=text("'{opened,attributed,fixed,reopened,withdrawn}'"))
+    events: Mapped[list[str]] = mapped_column(
+        server_default=text("'{opened,attributed,fixed,reopened,withdrawn,broken,repaired}'")
+    )
     directions: Mapped[list[str]] = mapped_column(server_default=text("'{regression}'"))
     __table_args__ = (one_of("kind", ChannelKind), UniqueConstraint("repository_id", "name"))
 
 
 class Notification(Stamped, Base):
-    """The outbox: one row per channel, regression and event; the unique key is what "once" means."""
+    """The outbox: one row per channel, regression or other subject, and event; unique keys are what "once" means."""
 
     __tablename__ = "notification"
     channel_id: Mapped[int] = mapped_column(ForeignKey("channel.id", ondelete="CASCADE"))
-    regression_id: Mapped[int] = mapped_column(ForeignKey("regression.id", ondelete="CASCADE"))
+    regression_id: Mapped[int | None] = mapped_column(ForeignKey("regression.id", ondelete="CASCADE"))
+    subject: Mapped[str | None]  # of news that is about no regression: a breakage of a commit, a week
     event: Mapped[str]
     occurrence: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))  # a re-opening starts the next
     state: Mapped[str] = mapped_column(server_default=NotificationState.PENDING.value)
@@ -176,7 +179,9 @@ class Notification(Stamped, Base):
     __table_args__ = (
         one_of("event", NotificationEvent),
         one_of("state", NotificationState),
+        CheckConstraint("(regression_id IS NULL) <> (subject IS NULL)", name="about"),
         UniqueConstraint("channel_id", "regression_id", "event", "occurrence"),
+        UniqueConstraint("channel_id", "subject", "event", name="uq_notification_subject"),
         Index("ix_notification_due", "next_attempt_at", postgresql_where=text("state IN ('pending', 'sending')")),
     )
 

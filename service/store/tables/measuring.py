@@ -16,7 +16,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.contract import MeasurementStatus, RunReason
+from service.contract import MeasurementStatus, RunReason, Tier
 from service.domain.states import (
     MeasurePolicy,
     RunState,
@@ -127,7 +127,8 @@ class Workload(Keyed, Base):
     axes: Mapped[dict[str, Any]]
     flops: Mapped[float]
     bytes: Mapped[float]
-    __table_args__ = (UniqueConstraint("benchmark_id", "key"),)
+    tier: Mapped[str] = mapped_column(server_default=Tier.CORE.value)
+    __table_args__ = (one_of("tier", Tier), UniqueConstraint("benchmark_id", "key"))
 
 
 class Run(Stamped, Base):

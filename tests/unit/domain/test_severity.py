@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from service.contract import Tier
 from service.domain.severity import Reach, StepImpact, in_words, rate
 
 
@@ -12,10 +13,13 @@ from service.domain.severity import Reach, StepImpact, in_words, rate
     [
         (0.06, Reach(4, 40), "medium", "4 of 40 series"),
         (0.06, Reach(10, 40), "high", "raised: 10 of 40 series"),
-        (0.06, Reach(1, 40), "low", "lowered: 1 of 40 series"),
+        (0.06, Reach(1, 40), "medium", "1 of 40 series"),  # one shape that every push measures is no small thing
+        (0.12, Reach(1, 40, tier=Tier.NIGHTLY), "medium", "lowered: only shapes of the nightly tier"),
+        (0.12, Reach(20, 40, tier=Tier.WEEKLY), "low", "lowered: only shapes of the weekly tier"),
+        (0.12, Reach(1, 40, (StepImpact("decode", 0.004, 0, 8),), Tier.WEEKLY), "high", "1 of 40 series"),
         (0.06, Reach(1, 1), "medium", "1 of 1 series"),  # the only series of a small suite is not far reach
         (0.35, Reach(30, 40), "critical", "raised"),  # there is nothing above
-        (0.02, Reach(1, 40), "low", "lowered"),  # and nothing below
+        (0.02, Reach(1, 40, tier=Tier.WEEKLY), "low", "lowered"),  # and nothing below
         (0.06, Reach(1, 40, (StepImpact("decode", 0.018, 0, 8),)), "high", "raised: +1.8 % of the step of decode"),
         (0.06, Reach(1, 40, (StepImpact("decode", 0.004, 0, 8),)), "medium", "1 of 40 series"),
         (-0.12, Reach(4, 40), "high", "-12.0 %"),

@@ -9,12 +9,14 @@ import pytest
 from service.local.demo.history import MadeCommit, MadePush
 from service.local.demo.plan import PlannedCommit, Planted
 from service.local.demo.table import NextSteps, judge, render
-from service.local.demo.watch import Found, Totals
+from service.local.demo.watch import Found, ToldBreakage, Totals
 
 SLOW = MadeCommit(PlannedCommit("tile", (), Planted.REGRESSION, "gemm"), "a" * 40, 3)
 QUICK = MadeCommit(PlannedCommit("rows", (), Planted.IMPROVEMENT, "moe"), "b" * 40, 7)
 PLAIN = MadeCommit(PlannedCommit("docs"), "c" * 40, 8)
-PUSHES = (MadePush((SLOW, PLAIN)), MadePush((QUICK,)))
+WRONG = MadeCommit(PlannedCommit("weights", (), Planted.WRONG_RESULT, "moe"), "d" * 40, 9)
+UNBUILT = MadeCommit(PlannedCommit("stride", (), Planted.BROKEN_BUILD), "e" * 40, 2)
+PUSHES = (MadePush((UNBUILT, SLOW, PLAIN)), MadePush((QUICK,)), MadePush((PLAIN, WRONG)))
 TOLD = (("mail", "attributed", 1), ("mail", "opened", 1))
 FOUND = (
     Found(1, "regression", "attributed", SLOW.sha, frozenset({"gemm"}), 0.14, 4, 9.0, TOLD),
@@ -23,8 +25,12 @@ FOUND = (
 CAUGHT = {("mail", 1): 2, ("mail", 2): 2}
 
 
-def verdict(found=FOUND, caught=CAUGHT):
-    return judge(PUSHES, found, channels=("mail",), caught=caught)
+BROKEN = ToldBreakage("wrong_result", WRONG.sha, "mail", "broken")
+REPAIRED = dataclasses.replace(BROKEN, event="repaired")
+
+
+def verdict(found=FOUND, caught=CAUGHT, breakages=(BROKEN, REPAIRED)):
+    return judge(PUSHES, found, breakages=breakages, channels=("mail",), caught=caught)
 
 
 def changed(**values):
@@ -65,6 +71,21 @@ def test_anything_else_that_was_found_is_a_false_alarm(found):
     judged = verdict(found)
     assert not judged.passed
     assert len(judged.false_alarms) == 1
+
+
+@pytest.mark.parametrize(
+    "breakages",
+    [
+        (),
+        (BROKEN,),
+        (BROKEN, BROKEN, REPAIRED),
+        (BROKEN, REPAIRED, dataclasses.replace(BROKEN, sha=UNBUILT.sha, kind="build_failed")),
+        (BROKEN, REPAIRED, dataclasses.replace(BROKEN, sha=SLOW.sha)),
+    ],
+)
+def test_a_breakage_at_the_tip_of_a_push_is_told_once_and_once_when_it_is_over_and_no_other_is(breakages):
+    assert verdict().passed
+    assert not verdict(breakages=breakages).passed
 
 
 @pytest.mark.parametrize("arrived", [0, 1, 3])
