@@ -24,7 +24,7 @@ from typing import Any
 
 import click
 
-from runners.compare_cli import BLOCK_S, EXIT_ERROR, QUARTETS, Seconds, check_out, matches
+from runners.compare_cli import BLOCK_S, EXIT_ERROR, QUARTETS, Seconds, Wanted, check_out
 from runners.device.base import Device
 from runners.errors import RunnerError
 from runners.history import Step, steps_between
@@ -65,6 +65,7 @@ class Bench:
     steps: Sequence[Step]
     device: Device
     rng: random.Random
+    tier: str = "core"
     device_s: float = 0.0
     subjects: dict[int, Subject] = field(default_factory=dict)
 
@@ -270,12 +271,13 @@ def workload_keys(bench: Bench, *, position: int, pattern: str) -> tuple[str, ..
         clock=time.monotonic,
     )
     try:
-        described = team.discover(subject.sha, "core")
+        described = team.discover(subject.sha, bench.tier)
     finally:
         team.close()
-    keys = tuple(str(found["workload"]) for found in described if matches(str(found["workload"]), pattern))
+    wanted = Wanted(pattern)
+    keys = tuple(str(found["workload"]) for found in described if wanted(str(found["workload"])))
     if not keys:
-        raise RunnerError(f"no workload of {bench.steps[position].sha[:9]} matches {pattern!r}")
+        raise RunnerError(wanted.no_match(f"of {bench.steps[position].sha[:9]} in the {bench.tier} tier"))
     return keys
 
 
@@ -290,10 +292,22 @@ def _names(steps: Sequence[Step], positions: Sequence[int]) -> str:
 @click.option("--budget", type=Seconds(), default="120s", show_default=True, help="Measuring time at most.")
 @click.option("--repo", type=click.Path(exists=True, file_okay=False, path_type=Path), default=".", show_default=True)
 @click.option("--suite", default="kernels_under_test", show_default=True, help="Folder of the suite in the repository.")
+@click.option("--tier", type=click.Choice(["core", "nightly", "weekly"]), default="core", show_default=True)
+@click.option("--device", "device_kind", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--cpu", type=int, default=None, help="Core to measure on (default: the last allowed one).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of words.")
 def bisect(
-    *, good: str, bad: str, pattern: str, budget: float, repo: Path, suite: str, cpu: int | None, as_json: bool
+    *,
+    good: str,
+    bad: str,
+    pattern: str,
+    budget: float,
+    repo: Path,
+    suite: str,
+    tier: str,
+    device_kind: str,
+    cpu: int | None,
+    as_json: bool,
 ) -> None:
     """Name the commit after GOOD, up to BAD, that changed a kernel's speed; exit 0: named, 2: not named, 3: error."""
     from runners.device import open_device
@@ -304,8 +318,8 @@ def bisect(
     try:
         with ExitStack() as stack:
             steps = steps_between(repo, good, bad, suite=suite)
-            device = open_device("cpu", state_dir=state_dir(), cpu=cpu)
-            bench = Bench(stack, repo=repo, suite=suite, steps=steps, device=device, rng=random.Random())
+            device = open_device(device_kind, state_dir=state_dir(), cpu=cpu)
+            bench = Bench(stack, repo=repo, suite=suite, steps=steps, device=device, rng=random.Random(), tier=tier)
             search = begin(bench, pattern=pattern, budget_s=budget, tell=tell)
             outcome = search.run(tell)
     except RunnerError as error:

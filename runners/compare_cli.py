@@ -6,6 +6,7 @@ The kernels run as the person who asks, unconfined: compare commits that you wou
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import json
 import random
@@ -103,6 +104,7 @@ def compare(
     from runners.measure.local_child import LocalChild
     from service.contract import ProtocolParams
 
+    wanted = Wanted(pattern)
     params = ProtocolParams(processes=PAIRS_MAX, blocks=QUARTETS, block_s=BLOCK_S, budget_s=budget)
     try:
         with ExitStack() as stack:
@@ -121,7 +123,7 @@ def compare(
                 device=open_device(device_kind, state_dir=state_dir(), cpu=cpu),
                 params=params,
                 floor=floor,
-                wanted=lambda key: matches(key, pattern),
+                wanted=wanted,
                 tier=tier,
                 audit_share=AUDIT_SHARE if audit else 0.0,
                 progress=_progress if sys.stderr.isatty() else lambda _stage, _done, _total: True,
@@ -132,6 +134,9 @@ def compare(
     except RunnerError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(EXIT_ERROR)
+    if not (result.comparisons or result.failures):
+        click.echo(f"error: {wanted.no_match(f'of the {tier} tier for {device_kind}')}", err=True)
+        sys.exit(EXIT_ERROR)
     click.echo(json.dumps(as_object(result, floor=floor), indent=1) if as_json else as_table(result))
     sys.exit(result.exit_code)
 
@@ -140,6 +145,26 @@ def matches(key: str, pattern: str) -> bool:
     """Whether a workload key, or its kernel's name alone, matches a glob; brackets of keys are taken literally."""
     literal = pattern.replace("[", "[[]")
     return fnmatch.fnmatchcase(key, literal) or fnmatch.fnmatchcase(key.partition("[")[0], literal)
+
+
+class Wanted:
+    """The workloads that a pattern asks for, and the names that it was offered."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self.offered: set[str] = set()
+
+    def __call__(self, key: str) -> bool:
+        """Whether a workload is asked for."""
+        self.offered.add(key)
+        return matches(key, self.pattern)
+
+    def no_match(self, where: str) -> str:
+        """Say that nothing was, and which names are near."""
+        kernels = sorted({key.partition("[")[0] for key in self.offered})
+        near = difflib.get_close_matches(self.pattern.partition("[")[0], kernels, n=5, cutoff=0.4) or kernels[:5]
+        known = f"; near are {', '.join(near)}" if near else "; there is none at all"
+        return f"no workload {where} matches {self.pattern!r}{known}"
 
 
 def check_out(stack: ExitStack, repo: Path, suite: str, revision: str) -> Subject:

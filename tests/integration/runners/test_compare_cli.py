@@ -158,5 +158,8 @@ def test_an_unknown_commit_is_an_error_that_names_it(repository, homes):
     assert "Traceback" not in done.stderr
 
 
-def test_nothing_matched_is_not_green(repository, homes):
-    assert run(repository, homes, "base", "slow", "--kernel", "nothing*").returncode == 2
+def test_a_kernel_that_nobody_has_is_an_error_that_names_the_near_ones(repository, homes):
+    done = run(repository, homes, "base", "slow", "--kernel", "sum_pi")
+    assert done.returncode == 3
+    assert "no workload of the core tier for cpu matches 'sum_pi'; near are" in done.stderr
+    assert "Traceback" not in done.stderr
