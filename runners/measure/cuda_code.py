@@ -21,7 +21,7 @@ from runners.measure.team import ChildHandle
 
 FACTS_VERSION = 1  # of what is read from the machine code; another version compiles anew
 COMPILE_TIMEOUT_S = 120.0
-BUDGET_S = 120.0  # of compiling for one run; what is left over waits for the next commit
+BUDGET_S = 60.0  # of compiling for one run; what is left over waits for the next commit
 SOURCE_BYTES_MAX = 4 << 20
 Facts = dict[str, float | str]
 

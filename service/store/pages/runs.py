@@ -129,6 +129,7 @@ class RunDetail:
     """What only a run's own page shows."""
 
     failure_log: str | None
+    static_missing: str | None
     commit_failures: list[Any]
     harness_epoch: int | None
     canary_wall_s: float | None
@@ -146,6 +147,7 @@ def run_detail(session: Session, run_id: int) -> RunDetail | None:
     statement = (
         select(
             Run.failure_log,
+            Run.static_missing,
             Run.commit_failures,
             Run.harness_epoch,
             Run.canary_wall_s,

@@ -55,8 +55,9 @@ def test_the_evidence_holds_the_static_diff_of_both_sides(client, built, surveye
 
 
 def test_a_commit_that_was_not_timed_for_its_code_is_no_failure(client, built, engine):
-    series = built.series[0]
+    series = built.series[4]  # a quiet one
     other = built.commits[-2].sha
+    failing = client.get("/").text.count("chip-failing")
     with Session(engine) as session:
         newest = (
             select(t.Measurement.id)
@@ -70,6 +71,16 @@ def test_a_commit_that_was_not_timed_for_its_code_is_no_failure(client, built, e
             .values(status=MeasurementStatus.IDENTICAL, identical_to=other, value_s=None, half_width_s=None)
         )
         session.commit()
+    assert client.get("/").text.count("chip-failing") == failing
     text = client.get(f"/series/{series.id}").text
     assert f"same code as {other[:9]}" in words_of(text)
     assert "chip-failing" not in text.split("<h2>Figures")[1].split("</tr>")[1]
+
+
+def test_a_run_says_why_machine_code_was_not_read(client, built, engine):
+    with Session(engine) as session:
+        run_id = session.scalars(select(t.Run.id).order_by(t.Run.id)).first()
+        assert "Machine code" not in client.get(f"/runs/{run_id}").text
+        session.execute(update(t.Run).where(t.Run.id == run_id).values(static_missing="install the extra static"))
+        session.commit()
+    assert "install the extra static" in client.get(f"/runs/{run_id}").text
