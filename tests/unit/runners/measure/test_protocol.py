@@ -77,8 +77,8 @@ def test_impossible_times_are_left_out_and_flagged(bad):
 
 
 def test_throttled_blocks_are_left_out_flagged_and_too_many_end_the_figure():
-    quiet = blocks_of([2e-3] * 4)
-    hot = [block(p, 8, launch_s=9e-3, flags=("throttled",)) for p in range(4)]
+    quiet = [block(p, o) for p, own in enumerate((1, 1, 5, 5)) for o in range(own)]
+    hot = [block(p, o, launch_s=9e-3, flags=("throttled",)) for p in (0, 1) for o in (8, 9)]
     figure = protocol.history_figure([*quiet, *hot], threads=1, reference_s=1e-3)
     assert figure.value_s == pytest.approx(2e-3)
     assert Flag.THROTTLED in figure.flags
