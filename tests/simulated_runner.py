@@ -132,7 +132,7 @@ class SimulatedRunner:
         benchmark, family, base_s = self.workloads[key]
         control = benchmark.endswith("openblas")
         wrong = self.wrong.get(sha) == family and not control
-        factor = 1.0 if control else self.factor(sha, family)
+        factor = self.factor(sha, benchmark if control else family)  # a commit may change the library as well
         speed = factor * self.host_factor.get(benchmark, 1.0 if control else self.host_factor.get(family, 1.0))
         speed *= 1.0 if control else self.untold.get(sha, 1.0)
         blocks = () if wrong or twin else tuple(self._blocks(base_s * speed, processes=processes, drift=drift))

@@ -78,3 +78,19 @@ def test_a_fleet_channel_hears_of_no_regression(sessions):
     regression = Regression(direction="regression", severity="critical", state=RegressionState.CONFIRMED)
     assert not alert.wants(channel, regression, NotificationEvent.OPENED)
     assert alert.wants(channel, regression, NotificationEvent.ENVIRONMENT)
+
+
+def test_a_step_that_the_vendors_library_takes_too_is_one_notice_to_the_fleet_and_no_page(sessions):
+    """From pushes to the outbox: the two commits differ in what lies below the kernels, and nobody is paged for it."""
+    plans = [Planted()] * 14
+    plans[8] = Planted({"gemm": 1.15, "gemm_f32_openblas": 1.15})
+    story = Story(sessions, plans, seed=3)
+    with sessions.begin() as session:
+        session.add(Channel(repository_id=story.repository_id, name="fleet", kind="email", config={"fleet": True}))
+    for tip in (2, 4, 6, 8, 10, 12):
+        story.push(tip)
+    with sessions() as session:
+        rows = session.execute(select(Channel.name, Notification.event).join(Notification)).all()
+        assert [tuple(row) for row in rows] == [("fleet", "environment")]
+        assert set(session.scalars(select(Regression.state))) == {"not_real"}
+    assert story.found() == {}
