@@ -110,3 +110,13 @@ def test_kernels_that_are_not_measured_make_it_an_upper_bound(shop):
     (step,) = of_this_mix(shop.reach())
     assert step.missing == len(MIX.terms) - 1
     assert str(step).startswith("at most +50.0 %")
+
+
+def test_a_change_is_of_the_most_watched_tier_among_its_workloads(shop):
+    series = [shop.series(term, name="ours") for term in MIX.terms[:2]]
+    for one, tier in zip(series, ("weekly", "nightly"), strict=True):
+        shop.session.get_one(t.Workload, one.workload_id).tier = tier
+    shop.move(series[0], 0.5)
+    assert shop.reach().tier == "weekly"
+    shop.move(series[1], 0.5)
+    assert shop.reach().tier == "nightly"
