@@ -8,7 +8,8 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +29,8 @@ CLOCK_LOOKS = 4  # the last readings of a warm-up, 0.15 s, among which the clock
 CANARY_NOMINAL_S = 0.02
 TIMING_METHOD = "cuda events behind a delay kernel, graph replay"  # or the metric says `_plain`
 CACHE_POLICY = "by metric: time is warm, time_cold flushed or rotated"
+LEAVING_LOOKS = 20  # at processes that may be about to leave the board
+LEAVING_PAUSE_S = 0.25
 KNOWN_CLOCKS = "gpu_clocks.json"
 COMPARABLE_FACTS = (
     "cache_policy",
@@ -55,8 +58,16 @@ class CudaDevice:
     warm_up = WARM_UP
     prepares_beside = False  # a second process on the board would be timed along
 
-    def __init__(self, *, nvml: Nvml, state_dir: Path, wanted_mhz: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        nvml: Nvml,
+        state_dir: Path,
+        wanted_mhz: int | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         self._nvml = nvml
+        self._pause = pause
         self._state_dir = state_dir
         self._wanted_mhz = wanted_mhz
         self._lock = ClockLock(nvml, state_dir / "gpu_clock_locked")
@@ -101,9 +112,7 @@ class CudaDevice:
                 raise DeviceError("another runner measures on this GPU")
             self._lock.undo_forgotten()
             self._children.clear()
-            foreign = set(self._nvml.read().pids) - self._own_pids
-            if foreign:
-                raise DeviceError(f"foreign processes run on the GPU: {', '.join(map(str, sorted(foreign)))}")
+            self._refuse_foreigners()
             try:
                 if self._wanted_mhz is not None:
                     self._lock.take(self._wanted_mhz)
@@ -112,6 +121,15 @@ class CudaDevice:
             finally:
                 self._poller.stop()
                 self._lock.give_back()
+
+    def _refuse_foreigners(self) -> None:
+        """Wait a little first: the driver lists a process that was killed until its memory is given back."""
+        for _ in range(LEAVING_LOOKS):
+            foreign = set(self._nvml.read().pids) - self._own_pids
+            if not foreign:
+                return
+            self._pause(LEAVING_PAUSE_S)
+        raise DeviceError(f"foreign processes run on the GPU: {', '.join(map(str, sorted(foreign)))}")
 
     @contextmanager
     def _alone(self) -> Iterator[bool]:
@@ -153,7 +171,7 @@ class CudaDevice:
     def hold(self, pid: int, *, threads: int) -> tuple[Flag, ...]:
         """The board is already ours; from now on this process is no foreigner."""
         del threads
-        self._children.add(pid)
+        self._children = {child for child in self._children if Path(f"/proc/{child}").exists()} | {pid}
         self._own_pids |= family_of(pid)
         return () if self._lock.mhz or self._wanted_mhz is None else (Flag.CLOCK_NOT_HELD,)
 

@@ -14,7 +14,7 @@ from tests.unit.runners.device.cuda.scripted import FACTS, IDLE, ScriptedNvml
 
 
 def device_on(nvml, tmp_path, **more):
-    return CudaDevice(nvml=nvml, state_dir=tmp_path, **more)
+    return CudaDevice(nvml=nvml, state_dir=tmp_path, **{"pause": lambda _s: None, **more})
 
 
 def block_flags(nvml, tmp_path, during, reply=None, **more):
@@ -64,6 +64,19 @@ def test_a_foreign_process_on_the_board_refuses_the_session(tmp_path):
     device = device_on(ScriptedNvml(now=replace(IDLE, pids=(4711,))), tmp_path)
     with pytest.raises(DeviceError, match="4711"), device.taken():
         pass
+
+
+def test_a_process_that_was_killed_is_given_time_to_leave_the_board(tmp_path):
+    nvml = ScriptedNvml(now=replace(IDLE, pids=(4711,)))
+    pauses = []
+
+    def leave(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            nvml.now = IDLE
+
+    with device_on(nvml, tmp_path, pause=leave).taken():
+        assert len(pauses) == 3
 
 
 def test_our_own_children_are_no_foreigners(tmp_path):
