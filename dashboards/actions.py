@@ -11,7 +11,7 @@ from flask import abort, current_app, flash, redirect, render_template, request,
 from werkzeug.wrappers import Response
 
 from dashboards import formats
-from dashboards.desk import BisectionAction, Desk, RefusedError, TriageAction, TriageRequest
+from dashboards.desk import BisectionAction, Desk, RefusedError, RunnerAction, TriageAction, TriageRequest
 
 CSRF_KEY, PERSON_KEY = "csrf", "person"
 MAX_BULK = 1_000
@@ -174,3 +174,16 @@ def steer(desk: Desk, regression_id: int) -> Response:
     except (RefusedError, ValueError) as refusal:
         flash(str(refusal), "refused")
     return redirect(url_for(".regression", regression_id=regression_id), code=303)
+
+
+def place_runner(desk: Desk, runner_id: int) -> Response:
+    """Quarantine a runner, or release it."""
+    actor = _signed_in()
+    if desk.fleet is None:
+        raise ForbiddenError("This site is read-only.")
+    try:
+        action = RunnerAction(request.form.get("action", ""))
+        desk.fleet(runner_id=runner_id, action=action, reason=request.form.get("reason", ""), actor=actor)
+    except (RefusedError, ValueError) as refusal:
+        flash(str(refusal), "refused")
+    return redirect(url_for(".runners"), code=303)

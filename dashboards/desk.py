@@ -69,6 +69,20 @@ class Steer(Protocol):
         """Act on the newest search of this regression; a budget goes with resuming and repeating."""
 
 
+class RunnerAction(StrEnum):
+    """What a person may do to a runner."""
+
+    QUARANTINE = "quarantine"
+    RELEASE = "release"
+
+
+class Fleet(Protocol):
+    """Quarantines or releases a runner, or raises RefusedError."""
+
+    def __call__(self, *, runner_id: int, action: RunnerAction, reason: str, actor: str) -> None:
+        """Act on one runner; the reason is kept."""
+
+
 class Post(Protocol):
     """The outbox, as far as a person may push it; both raise RefusedError with a sentence."""
 
@@ -89,4 +103,5 @@ class Desk:
     triage: Triage | None = None
     steer: Steer | None = None
     post: Post | None = None
+    fleet: Fleet | None = None
     catcher_url: str | None = None  # where the local mail and Slack catcher shows what it has

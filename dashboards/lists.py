@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from flask import render_template, request
+from flask import abort, render_template, request
 
 from dashboards.alarms import impossible_figures
 from dashboards.desk import Desk, TriageAction
 from service.contract import RunReason
-from service.domain.states import NotificationState, RegressionState, RunState
+from service.domain.states import NotificationState, RegressionState, RunState, Standing
 from service.store.pages import fleet
 from service.store.pages import overview as overview_rows
 from service.store.pages import regressions as regression_rows
@@ -17,6 +17,7 @@ from service.store.pages import runs as run_rows
 from service.store.pages.overview import SeriesState
 
 UNWATCHED_SHOWN = 30
+JOBS_PER_PAGE = 100
 SILENT_AFTER = timedelta(minutes=5)
 PERIODS = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "a year", "": "all time"}
 
@@ -133,7 +134,22 @@ def runners(desk: Desk) -> str:
     with desk.pages.snapshot() as session:
         rows = fleet.runner_rows(session)
         queue = fleet.queue_by_pool(session)
-    return render_template("runners.html", rows=rows, queue=queue, silent_after=SILENT_AFTER)
+    return render_template(
+        "runners.html", rows=rows, queue=queue, silent_after=SILENT_AFTER, can_place=desk.fleet is not None
+    )
+
+
+def runner_jobs(desk: Desk, runner_id: int) -> str:
+    """What the jobs of one runner showed of it: its canary history."""
+    before_id = request.args.get("before", type=int)
+    with desk.pages.snapshot() as session:
+        runner = next((row for row in fleet.runner_rows(session) if row.runner_id == runner_id), None)
+        if runner is None:
+            abort(404, f"There is no runner {runner_id}.")
+        rows = fleet.job_rows(session, runner_id=runner_id, before_id=before_id, limit=JOBS_PER_PAGE)
+    return render_template(
+        "runner_jobs.html", runner=runner, rows=rows, before_id=before_id, more=len(rows) == JOBS_PER_PAGE
+    )
 
 
 def messages(desk: Desk) -> str:
@@ -166,6 +182,8 @@ def health(desk: Desk) -> str:
     pools_served = {
         runner.pool
         for runner in rows
-        if runner.heartbeat_at and moment - runner.heartbeat_at < SILENT_AFTER and not runner.quarantined_at
+        if runner.heartbeat_at
+        and moment - runner.heartbeat_at < SILENT_AFTER
+        and runner.standing != Standing.QUARANTINED
     }
     return render_template("health.html", row=row, runners=rows, queue=queue, pools_served=pools_served)

@@ -15,11 +15,13 @@ from flask import Blueprint, Response, render_template, request
 from markupsafe import Markup
 
 from dashboards import actions, details, evidence_page, formats, lists
-from dashboards.desk import Desk, Post, Steer, Triage
+from dashboards.desk import Desk, Fleet, Post, Steer, Triage
 from dashboards.figures import belief_bars, sparkline
 from service.contract import MeasurementStatus
+from service.domain.states import JobVerdict, Standing
 from service.store.pages import Pages
 from service.store.pages.evidence import ProbeRow
+from service.store.pages.fleet import RunnerRow
 from service.store.pages.overview import SeriesRow
 
 NAME = "dashboards"
@@ -40,6 +42,7 @@ READ_RULES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("/regressions", "regressions", lists.regressions),
     ("/runs", "runs", lists.runs),
     ("/runners", "runners", lists.runners),
+    ("/runners/<int:runner_id>/jobs", "runner_jobs", lists.runner_jobs),
     ("/messages", "messages", lists.messages),
     ("/health", "health", lists.health),
     ("/series/<int:series_id>", "series", details.series),
@@ -55,6 +58,7 @@ WRITE_RULES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("/sign-out", "sign_out", actions.sign_out),
     ("/regressions/triage", "triage", actions.triage),
     ("/regressions/<int:regression_id>/bisection", "steer", actions.steer),
+    ("/runners/<int:runner_id>/standing", "place_runner", actions.place_runner),
     ("/messages/<int:notification_id>/retry", "retry_message", actions.retry_message),
     ("/channels/<int:channel_id>/test", "test_channel", actions.test_channel),
 )
@@ -68,10 +72,20 @@ def create_blueprint(
     triage: Triage | None = None,
     steer: Steer | None = None,
     post: Post | None = None,
+    fleet: Fleet | None = None,
     catcher_url: str | None = None,
 ) -> Blueprint:
     """Build the dashboard's blueprint over a store and, if given, the use cases that people may call."""
-    desk = Desk(pages=pages, now=now, sign_in=sign_in, triage=triage, steer=steer, post=post, catcher_url=catcher_url)
+    desk = Desk(
+        pages=pages,
+        now=now,
+        sign_in=sign_in,
+        triage=triage,
+        steer=steer,
+        post=post,
+        fleet=fleet,
+        catcher_url=catcher_url,
+    )
     blueprint = Blueprint(
         NAME, __name__, template_folder="templates", static_folder="static", static_url_path="/assets"
     )
@@ -102,6 +116,18 @@ def spark_of(row: SeriesRow) -> Markup:
     return Markup(drawn)  # noqa: S704  # numbers and escaped words only
 
 
+def canaries_of(row: RunnerRow) -> Markup:
+    """The canaries of a runner's newest jobs; a vertical line marks each that was off, or came with a fault."""
+    verdicts = row.canary_verdicts[::-1]
+    drawn = sparkline(
+        row.canaries_s[::-1],
+        changed=[index for index, verdict in enumerate(verdicts) if verdict in {JobVerdict.BAD, JobVerdict.FAULT}],
+        state="failing" if row.standing == Standing.QUARANTINED else "quiet",
+        label=f"the compute canary of {len(verdicts)} jobs",
+    )
+    return Markup(drawn)  # noqa: S704  # numbers and escaped words only
+
+
 def belief_of(probe: ProbeRow) -> Markup:
     """The belief after one batch as bars, without the first entry (no commit of the range)."""
     measured = {position - 1 for position in (probe.position, *probe.partners)}
@@ -115,6 +141,7 @@ def _context(desk: Desk) -> dict[str, Any]:
         "f": formats,
         "spark_of": spark_of,
         "belief_of": belief_of,
+        "canaries_of": canaries_of,
         "now": desk.now(),
         "navigation": NAVIGATION,
         "person": actions.person(),

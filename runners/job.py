@@ -17,6 +17,7 @@ from pathlib import Path
 import structlog
 
 from runners import repository, sandbox
+from runners.canary_run import measure_canaries
 from runners.checkout import CheckoutError, Mirror, Worktree
 from runners.device.base import Device
 from runners.errors import BuildError, ChildError, DeviceError, DiscoveryError, SandboxError
@@ -28,6 +29,7 @@ from runners.measure.session import HoldLostError, SessionResult, measure_commit
 from runners.measure.team import Subject, Team
 from runners.sandbox import Access, Child, Limits
 from runners.survey import reports_of_measured, survey_cuda
+from runners.twins import merged, merged_failures, twin_of
 from service.contract import (
     CONTRACT_VERSION,
     CommitFailure,
@@ -44,7 +46,8 @@ from service.contract import (
 BUILD_LIMIT_S = 600.0
 LOG_CHARS = 8000
 QUESTIONS = frozenset({RunReason.CONFIRM, RunReason.BISECTION})  # between commits: identical code is the answer
-INTERLEAVED = QUESTIONS | {RunReason.VERIFY}  # the others make history points
+INTERLEAVED = QUESTIONS | {RunReason.VERIFY, RunReason.AA}  # the others make history points
+CANARY_PAUSE_S = 0.5
 _log = structlog.get_logger()
 
 Progress = Callable[[str, int, int], bool]
@@ -107,6 +110,8 @@ class Job:
 
     def carry_out(self) -> RunReport:
         """Measure, and report whatever became of it. Raises HoldLostError when the run was taken from us."""
+        if self._order.reason is RunReason.CANARY:
+            return self._measure_canaries()
         before = harness_hash()
         with ExitStack() as worktrees:
             worktrees.callback(self._code.close)
@@ -117,6 +122,36 @@ class Job:
                 if harness_hash() != before:
                     raise HarnessChangedError("the installed harness was changed while a commit was measured")
         return report
+
+    def _measure_canaries(self) -> RunReport:
+        """Measure the machine alone: nothing of the commit is checked out, built or run."""
+        device = self._workshop.device
+
+        def spawn() -> Child:
+            access = Access(devices=self._workshop.device_files)
+            return self._workshop.spawn(access=access, limits=self._workshop.limits)
+
+        try:
+            found = measure_canaries(
+                spawn=spawn,
+                device=device,
+                reference_s=self._order.protocol.canary_reference_s,
+                progress=self._tell,
+                clock=time.monotonic,
+                pause=lambda: time.sleep(CANARY_PAUSE_S),
+            )
+        except (DeviceError, ChildError, SandboxError, _TimeUpError) as error:
+            failure = RunFailure(FailureStage.DEVICE, error.kind, getattr(error, "reason", str(error)))
+            return self._report(None, failure=failure)
+        return replace(
+            self._report(None, environment=found.environment),
+            device_s=found.device_s,
+            canary_wall_s=found.compute_s[0],
+            canary_cpu_s=found.compute_s[1],
+            memory_canary_wall_s=found.memory_s[0],
+            memory_canary_cpu_s=found.memory_s[1],
+            flags=found.flags,
+        )
 
     def _prepare_all(self, worktrees: ExitStack) -> list[Subject]:
         subjects = []
@@ -194,9 +229,10 @@ class Job:
         if self._order.sha in self._failures:
             return self._report(None, failure=self._failures[self._order.sha])
         environment = self._workshop.device.environment(self._order.protocol.canary_reference_s)
+        twins = [twin_of(subject) for subject in subjects] if self._order.reason is RunReason.AA else []
         try:
             found = measure_commits(
-                subjects,
+                [*subjects, *twins],
                 spawn=self._spawn_child,
                 device=self._workshop.device,
                 params=self._order.protocol,
@@ -214,6 +250,12 @@ class Job:
             return self._report(None, failure=RunFailure(FailureStage.MEASURE, error.kind, str(error)))
         except _TimeUpError as error:
             return self._report(None, failure=RunFailure(FailureStage.MEASURE, error.kind, error.reason))
+        if self._order.reason is RunReason.AA:
+            found = replace(
+                found,
+                measurements=merged(found.measurements, self._order.sha),
+                commit_failures=merged_failures(found.commit_failures, self._order.sha),
+            )
         for commit_failure in found.commit_failures:
             self._failures[commit_failure.sha] = commit_failure.failure
         if self._order.reason not in INTERLEAVED and self._order.sha not in self._failures:
@@ -266,9 +308,12 @@ class Job:
             failure=failure,
             canary_wall_s=found.canary_wall_s if found else None,
             canary_cpu_s=found.canary_cpu_s if found else None,
+            memory_canary_wall_s=found.copy_canary_wall_s if found else None,
+            memory_canary_cpu_s=found.copy_canary_cpu_s if found else None,
             flags=found.flags if found else (),
             static=self._all_static(found),
             static_missing=self._static_missing,
+            device_health=self._workshop.device.health(),
         )
 
     def _all_static(self, found: SessionResult | None) -> tuple[StaticReport, ...]:

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "repo": ("service.admin_cli:repo", "Register and list repositories."),
     "token": ("service.admin_cli:token", "Create and revoke API tokens."),
     "channel": ("service.channel_cli:channel", "Say where alerts go."),
+    "fleet": ("service.fleet_cli:fleet", "Show the runners' standing; quarantine and release them."),
     "runner": ("runners.runner_cli:runner", "Measure for a service: register and serve a pool."),
     "kernels": ("runners.kernels_cli:kernels", "List, check and run the kernels of a suite."),
     "compare": ("runners.cli:compare", "Compare two commits on this machine."),

@@ -26,6 +26,8 @@ class RunReason(StrEnum):
     VERIFY = "verify"
     MANUAL = "manual"
     BRIDGE = "bridge"
+    AA = "aa"  # a commit against itself, interleaved: its report's processes 2k and 2k+1 are the two sides
+    CANARY = "canary"  # nothing of the commit: only the canaries
 
 
 class MeasurementStatus(StrEnum):
@@ -242,6 +244,18 @@ class CommitFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceHealth:
+    """What the device says of its own health, as far as it says anything.
+
+    `ecc_uncorrected` counts since the board was last reset; `xid_errors` are those since the report before.
+    """
+
+    ecc_uncorrected: int = 0
+    xid_errors: int = 0
+    slowest_nvml_call_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class RunReport:
     """What a runner hands in for one attempt of one run. Handing it in twice changes nothing."""
 
@@ -262,6 +276,9 @@ class RunReport:
     flags: tuple[str, ...] = ()
     static: tuple[StaticReport, ...] = ()
     static_missing: str | None = None  # why machine code was not read, or not all of it
+    memory_canary_wall_s: float | None = None
+    memory_canary_cpu_s: float | None = None
+    device_health: DeviceHealth | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ EVERY_S: dict[str, float] = {
     "service.deliver_outbox": 15.0,
     "service.expire_acceptances": 600.0,
     "service.weekly_list": 3600.0,
+    "service.order_proofs": 30.0,
 }
 NIGHTLY_HOUR_UTC = 2
 

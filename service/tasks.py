@@ -10,7 +10,7 @@ import structlog
 from celery import Celery
 
 from service.store import repositories, runs
-from service.usecases import alert, dispatch, intake, life, nightly, trace, weekly
+from service.usecases import alert, dispatch, intake, life, nightly, standing, trace, weekly
 from service.usecases.policy import DetectionPolicy
 from service.usecases.ports import MirrorError
 from service.wiring import DELIVER_TASK, Services, follow_up, senders
@@ -42,6 +42,7 @@ def register(app: Celery, services: Callable[[], Services]) -> None:
     task("service.nightly", order_nightly)
     task("service.expire_acceptances", expire_acceptances)
     task("service.weekly_list", order_weekly_list)
+    task("service.order_proofs", order_proofs)
 
 
 def handle_delivery(parts: Services, *, delivery_id: int) -> None:
@@ -126,6 +127,13 @@ def order_weekly_list(parts: Services) -> None:
     """Order the week's list of series with two levels, once."""
     with parts.sessions.begin() as session:
         aftermath = weekly.order_list(session, now=parts.clock())
+    follow_up(parts, aftermath)
+
+
+def order_proofs(parts: Services) -> None:
+    """Give untrusted runners what they may prove themselves by."""
+    with parts.sessions.begin() as session:
+        aftermath = standing.order_proofs(session, now=parts.clock())
     follow_up(parts, aftermath)
 
 

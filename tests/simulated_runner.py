@@ -15,6 +15,7 @@ import numpy as np
 from service.contract import (
     CONTRACT_VERSION,
     CommitFailure,
+    DeviceHealth,
     EnvironmentReport,
     FailureKind,
     FailureStage,
@@ -66,6 +67,7 @@ class SimulatedRunner:
     audits: bool = False  # all the same, each of them is
     reads_code: bool = False  # the recipe around the code is known as well
     untold: Mapping[str, float] = field(default_factory=dict)  # sha -> what the machine does to it behind its code
+    device_health: DeviceHealth | None = None
 
     def __post_init__(self) -> None:
         self.timed = 0  # blocks
@@ -82,7 +84,9 @@ class SimulatedRunner:
         built = [sha for sha in subjects if sha not in self.broken]
         failures = tuple(CommitFailure(sha=sha, failure=_build_failure()) for sha in subjects if sha in self.broken)
         keys = [key for key in order.workloads or self.workloads if key in self.workloads]
-        processes = order.protocol.processes
+        processes = order.protocol.processes * (2 if order.reason is RunReason.AA else 1)
+        if order.reason is RunReason.CANARY:
+            keys = []
         drift = float(np.exp(self.rng.normal(0, self.drift_sd))) * self.machine_factor
         kernels = [key for key in keys if not self.workloads[key][0].endswith("openblas")]
         if kernels and all(self._twin(order.sha, key, order, built) for key in kernels):
@@ -110,9 +114,10 @@ class SimulatedRunner:
             ),
             measurements=measurements,
             commit_failures=failures,
-            failure=_build_failure() if not built else None,
+            failure=_build_failure() if not built and order.reason is not RunReason.CANARY else None,
             canary_wall_s=CANARY_S * drift,
             canary_cpu_s=CANARY_S * drift,
+            device_health=self.device_health,
         )
 
     def _twin(self, sha: str, key: str, order: RunOrder, built: Sequence[str]) -> str | None:

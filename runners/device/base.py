@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from runners.measure.protocol import Flag, WarmUp
-from service.contract import EnvironmentReport
+from service.contract import DeviceHealth, EnvironmentReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +68,6 @@ class Device(Protocol):
 
     def judge_session(self, before: Conditions, after: Conditions) -> tuple[Flag, ...]:
         """The flags that every figure of a session earns from what others did meanwhile."""
+
+    def health(self) -> DeviceHealth | None:
+        """What the device says of its own health since it was asked last; None where it says nothing."""

@@ -46,7 +46,8 @@ class SessionResult:
     flags: tuple[str, ...]
     canary_wall_s: float | None
     canary_cpu_s: float | None
-    copy_canary_s: float | None
+    copy_canary_wall_s: float | None
+    copy_canary_cpu_s: float | None
     launch_canary_s: float | None
     environment: EnvironmentReport
     canary_reference_s: float
@@ -58,7 +59,8 @@ class SessionResult:
 class _Canaries:
     wall_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
-    copy_s: list[float] = field(default_factory=list)
+    copy_wall_s: list[float] = field(default_factory=list)
+    copy_cpu_s: list[float] = field(default_factory=list)
     launch_s: list[float] = field(default_factory=list)
 
 
@@ -231,7 +233,9 @@ class _Session:
                 read_code(team, entry)
             if entry.failed is None:
                 with blaming(entry, "looking at the memory"):
-                    self._canaries.copy_s.append(team.copy_canary(entry.sha))
+                    copy_wall_s, copy_cpu_s = team.copy_canary(entry.sha)
+                    self._canaries.copy_wall_s.append(copy_wall_s)
+                    self._canaries.copy_cpu_s.append(copy_cpu_s)
                     self._canaries.launch_s.append(team.launch_canary(entry.sha))
 
     def result(self, device_s: float, processes: int, environment: EnvironmentReport) -> SessionResult:
@@ -246,7 +250,8 @@ class _Session:
             flags=tuple(sorted(self._flags)),
             canary_wall_s=_median(self._canaries.wall_s),
             canary_cpu_s=_median(self._canaries.cpu_s),
-            copy_canary_s=_median(self._canaries.copy_s),
+            copy_canary_wall_s=_median(self._canaries.copy_wall_s),
+            copy_canary_cpu_s=_median(self._canaries.copy_cpu_s),
             launch_canary_s=_median(self._canaries.launch_s),
             environment=environment,
             canary_reference_s=self._reference_s,

@@ -245,9 +245,9 @@ class Team:
             found |= self._code.facts_of(subject.suite_dir, names, options)
         return found
 
-    def copy_canary(self, sha: str) -> float:
-        """Wall seconds of the health canary of memory."""
-        return _frame(self._ask(sha, {"op": "copy_canary"}, BLOCK_TIMEOUT_S))[0]
+    def copy_canary(self, sha: str) -> tuple[float, float]:
+        """Wall and thread-CPU seconds of the health canary of memory."""
+        return _frame(self._ask(sha, {"op": "copy_canary"}, BLOCK_TIMEOUT_S))
 
     def launch_canary(self, sha: str) -> float:
         """Wall seconds of the health canary of launching."""

@@ -1,4 +1,4 @@
-"""News that is no change of speed: a commit that computes wrong results or does not build, and the weekly list.
+"""News that is no change of speed: a commit that is wrong or does not build, the weekly list, a runner's standing.
 
 A notice belongs to a subject (`wrong_result:<commit>`, `bimodal:2030-W01`); each event of a subject is told at most
 once per channel, and what ends a subject replies to what opened it.
@@ -21,6 +21,7 @@ class BreakageKind(StrEnum):
 
 
 WEEKLY_KIND = "bimodal"  # the verdict on a series that the list is of
+RUNNER_KIND = "runner"
 WEEKLY_HOUR_UTC = 6  # of Monday: the week's list is made from then on
 
 
@@ -56,6 +57,11 @@ def breakage_of(subject: str) -> tuple[BreakageKind, int]:
     """Read a breakage's subject: what broke, and the id of the commit that broke it."""
     kind, _, commit_id = subject.partition(":")
     return BreakageKind(kind), int(commit_id)
+
+
+def runner_subject(runner_id: int, *, change: int) -> str:
+    """Return the name of one change of one runner's standing."""
+    return f"{RUNNER_KIND}:{runner_id}:{change}"
 
 
 def week_subject(now: datetime) -> str | None:

@@ -15,6 +15,7 @@ from service.contract import (
     CONTRACT_VERSION,
     MeasurementReport,
     MeasurementStatus,
+    RunReason,
     RunReport,
     SampleBlock,
     StaticReport,
@@ -47,13 +48,13 @@ class ReportRefusedError(ValueError):
         super().__init__("; ".join(f"{fault.field}: {fault.message}" for fault in faults))
 
 
-def check_report(report: RunReport, *, shas: frozenset[str]) -> None:
+def check_report(report: RunReport, *, shas: frozenset[str], reason: RunReason = RunReason.PUSH) -> None:
     """Raise ReportRefusedError, naming up to twenty faults, unless the report may be stored.
 
-    `shas` are the commits that the run was ordered for.
+    `shas` are the commits that the run was ordered for, `reason` is what for.
     """
     faults = []
-    for fault in _faults(report, shas):
+    for fault in _faults(report, shas, reason):
         faults.append(fault)
         if len(faults) == 20:
             break
@@ -66,24 +67,27 @@ def clean_text(text: str | None, *, limit: int = MAX_LOG) -> str | None:
     return None if text is None else text.replace("\x00", "\N{REPLACEMENT CHARACTER}")[-limit:]
 
 
-def _faults(report: RunReport, shas: frozenset[str]) -> Iterator[Fault]:
+def _faults(report: RunReport, shas: frozenset[str], reason: RunReason) -> Iterator[Fault]:
     if report.contract_version > CONTRACT_VERSION:
         yield Fault("contract_version", f"this service speaks {CONTRACT_VERSION}; update it before its runners")
     yield from _number("started_at", report.started_at, low=0.0, high=1e11)
     yield from _number("finished_at", report.finished_at, low=report.started_at, high=1e11)
     yield from _number("device_s", report.device_s, low=0.0, high=LONGEST_RUN_S)
     yield from _integer("harness_epoch", report.harness_epoch)
-    for name in ("canary_wall_s", "canary_cpu_s"):
+    for name in ("canary_wall_s", "canary_cpu_s", "memory_canary_wall_s", "memory_canary_cpu_s"):
         yield from _number(name, getattr(report, name), low=0.0, high=LONGEST_LAUNCH_S)
     yield from _texts("flags", report.flags)
     yield from _environment(report)
+    yield from _device_health(report)
     for index, entry in enumerate(report.commit_failures):
         if entry.sha not in shas:
             yield Fault(f"commit_failures[{index}].sha", "this commit is not part of the run")
     if len(report.measurements) > MAX_MEASUREMENTS:
         yield Fault("measurements", f"more than {MAX_MEASUREMENTS} in one run")
         return
-    if not report.measurements and not report.commit_failures and report.failure is None:
+    says_why = report.commit_failures or report.failure is not None
+    canaries_only = reason is RunReason.CANARY and report.canary_wall_s is not None
+    if not report.measurements and not says_why and not canaries_only:
         yield Fault("measurements", "an empty report must say why: give `failure` or `commit_failures`")
     yield from _measurements(report, shas)
     yield from _static(report.static, shas)
@@ -121,6 +125,15 @@ def _environment(report: RunReport) -> Iterator[Fault]:
     for name in ("device", "comparable_key", "fingerprint"):
         yield from _text(f"environment.{name}", getattr(report.environment, name))
     yield from _facts("environment.facts", report.environment.facts)
+
+
+def _device_health(report: RunReport) -> Iterator[Fault]:
+    if report.device_health is None:
+        return
+    for name in ("ecc_uncorrected", "xid_errors"):
+        yield from _integer(f"device_health.{name}", getattr(report.device_health, name))
+    slowest_s = report.device_health.slowest_nvml_call_s
+    yield from _number("device_health.slowest_nvml_call_s", slowest_s, low=0.0, high=LONGEST_RUN_S)
 
 
 def _measurements(report: RunReport, shas: frozenset[str]) -> Iterator[Fault]:

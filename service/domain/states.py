@@ -76,7 +76,8 @@ class NotificationEvent(StrEnum):
     """What people are told, each at most once per channel and subject.
 
     Of a regression: its life, and to the fleet's owner what the machine did. Of a commit: that it is broken, and that
-    a later one is right again. Of a week: which series have two levels.
+    a later one is right again. Of a week: which series have two levels. Of a
+    runner, to the fleet's owner: where it stands now.
     """
 
     OPENED = "opened"
@@ -88,6 +89,24 @@ class NotificationEvent(StrEnum):
     BROKEN = "broken"
     REPAIRED = "repaired"
     BIMODAL = "bimodal"
+    RUNNER = "runner"
+
+
+class Standing(StrEnum):
+    """What a runner's word is worth."""
+
+    TRUSTED = "trusted"
+    ADVISORY = "advisory"  # it measures, but gives no verdict that pages anybody
+    QUARANTINED = "quarantined"  # canary jobs only
+
+
+class JobVerdict(StrEnum):
+    """What one job says of its runner; a fault needs no repetition, and what others disturbed is not judged."""
+
+    CLEAN = "clean"
+    BAD = "bad"
+    FAULT = "fault"
+    UNJUDGED = "unjudged"
 
 
 class ChannelKind(StrEnum):

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
+from service.contract import RunReason
 from service.domain.states import RunState
 from service.store.tables import GitCommit, Run
 
@@ -84,6 +85,7 @@ def last_measured_before(session: Session, *, repository_id: int, pool: str, pos
             GitCommit.position < position,
             Run.pool == pool,
             Run.workload_keys == [],
+            Run.reason != RunReason.CANARY,
             Run.state.in_([RunState.QUEUED, RunState.LEASED, RunState.MEASURING, RunState.REPORTED]),
         )
         .order_by(GitCommit.position.desc())

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import select, true
 from sqlalchemy.orm import Session
+
+from service.store.tables import Measurement, Series
 
 COLUMNS = (
     "run_id",
@@ -24,6 +27,7 @@ COLUMNS = (
     "half_width_s",
     "median_s",
     "spread",
+    "process_sd",
     "clock",
     "flags",
     "code_hash",
@@ -42,6 +46,24 @@ COLUMNS = (
 )
 JSON_COLUMNS = frozenset({"static_facts", "block_flags"})
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+
+
+def past_process_sds(session: Session, *, series_ids: Collection[int], limit: int) -> dict[int, list[float]]:
+    """Return per series the spreads between processes of its newest measurements; of many series in one query."""
+    if not series_ids:
+        return {}
+    newest = (
+        select(Measurement.process_sd)
+        .where(Measurement.series_id == Series.id, Measurement.process_sd.is_not(None))
+        .order_by(Measurement.id.desc())
+        .limit(limit)
+        .lateral("newest")
+    )
+    found: dict[int, list[float]] = {}
+    rows = session.execute(select(Series.id, newest.c.process_sd).join(newest, true()).where(Series.id.in_(series_ids)))
+    for series_id, spread in rows:
+        found.setdefault(series_id, []).append(spread)
+    return found
 
 
 def copy_measurements(session: Session, rows: Iterable[Mapping[str, Any]]) -> None:

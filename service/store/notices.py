@@ -1,4 +1,4 @@
-"""Reading what a notice says: a broken commit and what it broke, its end, or the week's series with two levels."""
+"""Reading what a notice says: a broken commit and what it broke, its end, the week's two-level series, or a runner."""
 
 from __future__ import annotations
 
@@ -39,7 +39,23 @@ def read_notice(session: Session, *, notification: Notification, public_url: str
     base = public_url.rstrip("/")
     if notification.event == NotificationEvent.BIMODAL:
         return _weekly(session, repository=repository, subject=notification.subject or "", key=key, base=base)
+    if notification.event == NotificationEvent.RUNNER:
+        return _runner(notification, repository=repository, key=key, base=base)
     return _breakage(session, repository=repository, notification=notification, key=key, base=base)
+
+
+def _runner(notification: Notification, *, repository: Repository, key: str, base: str) -> Notice:
+    words = notification.words or ""
+    return Notice(
+        key=key,
+        event=NotificationEvent.RUNNER,
+        subject=notification.subject or "",
+        repository=repository.name,
+        title=words.partition(":")[0],
+        explanation=words,
+        lines=(),
+        url=f"{base}/runners",
+    )
 
 
 def _breakage(session: Session, *, repository: Repository, notification: Notification, key: str, base: str) -> Notice:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, and_, or_, select, update
+from sqlalchemy import ColumnElement, and_, any_, literal, or_, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, aliased
 
 from service.domain.states import NotificationEvent, NotificationState
-from service.store.tables import Channel, Notification
+from service.store.tables import Channel, Notification, Repository
 
 STUCK_AFTER = timedelta(minutes=2)  # a sender that died between claim and result
 WAITING = (NotificationState.PENDING, NotificationState.SENDING)
@@ -28,6 +28,16 @@ def channels_of(session: Session, *, repository_id: int) -> Sequence[Channel]:
     ).all()
 
 
+def channels_of_pool(session: Session, *, pool: str) -> Sequence[Channel]:
+    """Return the enabled channels of every repository that is measured on a pool."""
+    return session.scalars(
+        select(Channel)
+        .join(Repository, Repository.id == Channel.repository_id)
+        .where(literal(pool) == any_(Repository.pools), Channel.enabled)
+        .order_by(Channel.id)
+    ).all()
+
+
 def insert_notification(
     session: Session,
     *,
@@ -37,6 +47,7 @@ def insert_notification(
     regression_id: int | None = None,
     occurrence: int = 1,
     subject: str | None = None,
+    words: str | None = None,
     held_until: datetime | None = None,
 ) -> bool:
     """Put one message into the outbox, to be told at once or in the digest of `held_until`; False if it is there."""
@@ -46,6 +57,7 @@ def insert_notification(
             channel_id=channel_id,
             regression_id=regression_id,
             subject=subject,
+            words=words,
             event=event,
             occurrence=occurrence,
             next_attempt_at=held_until or now,

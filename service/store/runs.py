@@ -6,16 +6,16 @@ a late report can meet at one run and only one of them wins.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import case, func, select, update
+from sqlalchemy import case, func, or_, select, update
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.orm import Session
 
-from service.contract import FailureKind, FailureStage
+from service.contract import FailureKind, FailureStage, RunReason
 from service.domain.states import RunState
 from service.store.tables import GitCommit, Repository, Run
 
@@ -48,12 +48,21 @@ def claim(
     pool: str,
     run_id: int | None,
     runner_id: int,
+    reasons: Collection[RunReason],
     lease_token: str,
     now: datetime,
     lease_s: float,
 ) -> ClaimedRun | None:
-    """Take a queued run of `pool` (that one, or the most urgent and oldest); None if there is none to take."""
-    wanted = select(Run.id).where(Run.state == RunState.QUEUED, Run.pool == pool)
+    """Take a queued run of `pool` (that one, or the most urgent and oldest); None if there is none to take.
+
+    `reasons` are the kinds that this runner may have; what is for another runner alone is passed over.
+    """
+    wanted = select(Run.id).where(
+        Run.state == RunState.QUEUED,
+        Run.pool == pool,
+        Run.reason.in_(sorted(reasons)),
+        or_(Run.for_runner_id.is_(None), Run.for_runner_id == runner_id),
+    )
     if run_id is not None:
         wanted = wanted.where(Run.id == run_id)
     wanted = wanted.order_by(Run.priority.desc(), Run.id).limit(1).with_for_update(skip_locked=True)

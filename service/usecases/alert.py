@@ -19,13 +19,13 @@ from typing import Any
 from sqlalchemy.orm import Session, sessionmaker
 
 from service.domain.message import DeliveryError, Digest, News, Sender, sample_message
-from service.domain.notice import Notice
+from service.domain.notice import Notice, runner_subject
 from service.domain.severity import at_least
 from service.domain.states import ChannelKind, NotificationEvent, NotificationState, RegressionState
 from service.domain.timetable import timetable_of
 from service.store import audit, outbox
 from service.store.messages import read_news
-from service.store.tables import Channel, Notification, Regression, Repository
+from service.store.tables import Channel, Notification, Regression, Repository, Runner
 from service.usecases.aftermath import Aftermath
 
 MAX_ATTEMPTS = 8
@@ -85,6 +85,29 @@ def enqueue_notice(
             held_until=_held_until(channel, now),
         )
     return Aftermath(deliver=added)
+
+
+def tell_of_runner(session: Session, *, runner: Runner, words: str, now: datetime) -> bool:
+    """Tell the channels of whoever owns the machines once that a runner's standing has changed; True if any is told.
+
+    Repositories that share a pool often share such a channel: the same address hears it once. Quiet hours hold it back.
+    """
+    told = False
+    addresses: list[tuple[str, Mapping[str, Any]]] = []
+    for channel in outbox.channels_of_pool(session, pool=runner.pool):
+        if not is_fleet(channel) or (channel.kind, channel.config) in addresses:
+            continue
+        addresses.append((channel.kind, channel.config))
+        told |= outbox.insert_notification(
+            session,
+            channel_id=channel.id,
+            event=NotificationEvent.RUNNER,
+            subject=runner_subject(runner.id, change=runner.standing_changes),
+            words=words,
+            now=now,
+            held_until=_held_until(channel, now),
+        )
+    return told
 
 
 def wants_notice(channel: Channel, event: NotificationEvent) -> bool:

@@ -1,4 +1,4 @@
-"""What follows a finished run, in one transaction: detection, bisection, breakages, bridges, and a note of it.
+"""What follows a finished run, in one transaction: detection, bisection, breakages, bridges, perhaps an A/A; a note of it.
 
 The note is what makes it certain: a task that is lost between the report and this leaves a run without it, and the
 beat finds such runs. Doing it twice changes nothing.
@@ -11,7 +11,8 @@ from datetime import datetime
 from sqlalchemy.orm import Session
 
 from service.store import runs
-from service.usecases import bisect, breakage, bridge, detect
+from service.store.tables import Run
+from service.usecases import aa, bisect, breakage, bridge, detect
 from service.usecases.aftermath import Aftermath
 from service.usecases.policy import DetectionPolicy
 
@@ -27,5 +28,6 @@ def analyse_run(
     aftermath.add(bisect.after_report(session, run_id=run_id, now=now))
     aftermath.add(bridge.after_report(session, run_id=run_id, commits=bridge_commits))
     aftermath.add(breakage.after_report(session, run_id=run_id, now=now))
+    aftermath.add(aa.order_after(session, run=session.get_one(Run, run_id)))
     runs.mark_analysed(session, run_id=run_id, now=now)
     return aftermath

@@ -1,6 +1,7 @@
 """Confirmation: two commits measured interleaved on one machine decide whether a suspicion is true.
 
 Only this can confirm a change point; a suspicion that three interleaved runs cannot prove is withdrawn, not alarmed.
+The word of a runner that has lost its trust does not count: another one of its pool is asked.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from service.stats.paired import PairedEffect
 from service.store import lineage, points, regressions, static_code, watch
 from service.store.points import TouchedSeries
 from service.store.tables import ChangePoint, GitCommit, Run
+from service.usecases import standing
 from service.usecases.aftermath import Aftermath
 from service.usecases.dispatch import order_run
 from service.usecases.effects import Ruling, Word, paired_effects, rule, rule_identical
@@ -85,6 +87,8 @@ def judge_run(session: Session, *, run: Run, now: datetime, policy: DetectionPol
     waiting = regressions.unconfirmed_between(session, pool=run.pool, good_id=good.id, bad_id=run.commit_id)
     if not waiting:
         return Aftermath()
+    if not standing.may_judge(session, run=run):
+        return _order_again(session, run=run, good_id=good.id, changes=waiting, attempt=_attempt(run))
     raw = points.raw_measurements(session, run_ids=[run.id])
     effects = paired_effects(raw, base_id=good.id, head_id=run.commit_id, confidence=policy.confidence)
     key_of = {measurement.series_id: measurement.workload_key for measurement in raw}
@@ -145,18 +149,26 @@ def _take_back(change: ChangePoint, word: Word, *, now: datetime) -> None:
 
 def _again(session: Session, *, run: Run, good_id: int, unsure: Sequence[ChangePoint], now: datetime) -> Aftermath:
     """Order one more interleaved run, or give up honestly: what stays unproved is withdrawn, not alarmed."""
-    attempt = int(run.dedupe_key.rsplit(":", 1)[1])
-    if attempt >= CONFIRM_ATTEMPTS:
+    if _attempt(run) >= CONFIRM_ATTEMPTS:
         for change in unsure:
             change.withdrawn_at, change.withdrawn_reason = now, UNPROVED
         return Aftermath()
-    series = points.series_by_id(session, series_ids={change.series_id for change in unsure})
+    return _order_again(session, run=run, good_id=good_id, changes=unsure, attempt=_attempt(run) + 1)
+
+
+def _attempt(run: Run) -> int:
+    return int(run.dedupe_key.rsplit(":", 1)[1])
+
+
+def _order_again(
+    session: Session, *, run: Run, good_id: int, changes: Sequence[ChangePoint], attempt: int
+) -> Aftermath:
     return order_confirmation(
         session,
         repository_id=run.repository_id,
         pool=run.pool,
         good_id=good_id,
         bad_id=run.commit_id,
-        series=series,
-        attempt=attempt + 1,
+        series=points.series_by_id(session, series_ids={change.series_id for change in changes}),
+        attempt=attempt,
     )

@@ -4,7 +4,8 @@
    gives a new series the baseline for that.
 2. `confirmation`: the two commits of a suspicion are measured again, interleaved; only that can confirm it.
 3. `life`: a run that was ordered to prove a fix proves it, or opens the regression again.
-4. `regress`: confirmed change points of one commit range become one regression, which `bisect` takes over.
+4. `aa`: a commit against itself says how often the verdict alarms at nothing.
+5. `regress`: confirmed change points of one commit range become one regression, which `bisect` takes over.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from service.contract import RunReason
 from service.domain.points import POINT_REASONS
 from service.store import points, regressions
 from service.store.tables import Repository, Run
-from service.usecases import confirmation, life, suspicion
+from service.usecases import aa, confirmation, life, standing, suspicion
 from service.usecases.aftermath import Aftermath
 from service.usecases.policy import DetectionPolicy, with_overrides
 
@@ -33,7 +34,11 @@ def after_report(session: Session, *, run_id: int, now: datetime, policy: Detect
         aftermath.add(_look_again(session, run=run, now=now, policy=policy))
         return aftermath
     if run.reason == RunReason.VERIFY:
+        if not standing.may_judge(session, run=run):
+            return life.leave_unproved(session, run=run)
         return life.after_report(session, run_id=run_id, now=now, policy=policy)
+    if run.reason == RunReason.AA:
+        return aa.judge_run(session, run=run, now=now, policy=policy)
     if run.reason in POINT_REASONS:
         return suspicion.look(session, run=run, now=now, policy=policy)
     return Aftermath()

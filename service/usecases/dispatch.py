@@ -22,7 +22,8 @@ from service.contract import (
     RunOrder,
     RunReason,
 )
-from service.domain.states import RunState, check_run_move
+from service.domain import health
+from service.domain.states import RunState, Standing, check_run_move
 from service.store import audit, commits, runners, runs
 from service.store.runs import ClaimedRun
 from service.store.tables import Run, Runner
@@ -56,11 +57,12 @@ def order_run(
     partner_shas: Sequence[str] = (),
     workload_keys: Sequence[str] = (),
     protocol: ProtocolParams | Mapping[str, Any] | None = None,
+    for_runner_id: int | None = None,
 ) -> Run:
     """Order a run once: the same `dedupe_key` gives the run that is there. Commit, then ring.
 
     `protocol` may name only the fields that differ from the repository's. Partners must be commits that intake has
-    seen, because their measurements need rows to point at.
+    seen, because their measurements need rows to point at. `for_runner_id`: the only runner that may have it.
     """
     if partner_shas:
         known = commits.ids_by_sha(session, repository_id=repository_id, shas=partner_shas)
@@ -83,6 +85,7 @@ def order_run(
             "partner_shas": list(partner_shas),
             "workload_keys": list(workload_keys),
             "protocol": given,
+            "for_runner_id": for_runner_id,
         },
     )
     return run
@@ -108,15 +111,18 @@ def skip_run(
 
 
 def claim(session: Session, *, runner: Runner, run_id: int | None, now: datetime, lease_s: float) -> RunOrder | None:
-    """Give a runner a queued run of its pool, or None. Of two claims of one run, one gets it."""
+    """Give a runner a queued run of its pool that its standing allows, or None. Of two claims of one run, one gets it.
+
+    A quarantined runner measures canaries only; an advisory one gives no verdicts.
+    """
     runners.touch(session, runner_id=runner.id, now=now)
-    if runner.quarantined_at is not None:
-        return None
+    session.refresh(runner, attribute_names=["standing"])  # under the row's lock: nobody is changing it now
     claimed = runs.claim(
         session,
         pool=runner.pool,
         run_id=run_id,
         runner_id=runner.id,
+        reasons=health.reasons_for(Standing(runner.standing)),
         lease_token=secrets.token_urlsafe(24),
         now=now,
         lease_s=lease_s,

@@ -91,6 +91,21 @@ def paired_effects(
     return effects
 
 
+def effect_of_twins(measurement: RawMeasurement, *, confidence: float) -> PairedEffect | None:
+    """Return the effect of a commit over itself in one A/A run, whose processes 2k and 2k+1 were interleaved."""
+    if measurement.status != MeasurementStatus.OK:
+        return None
+    every = blocks_on(measurement, measurement.clock)
+    return paired_effect(_side(every, 0), _side(every, 1), confidence=confidence)
+
+
+def _side(blocks: Blocks, side: int) -> Blocks:
+    rows = zip(blocks.process, blocks.median_s, blocks.canary_s, strict=True)
+    mine = [(process // 2, median_s, canary_s) for process, median_s, canary_s in rows if process % 2 == side]
+    process, median_s, canary_s = zip(*mine, strict=True) if mine else ((), (), ())
+    return Blocks(process=process, median_s=median_s, canary_s=canary_s)
+
+
 def shared_clocks(raw: Sequence[RawMeasurement]) -> dict[tuple[int, int], str]:
     """Return the one clock of each run and series: thread CPU time as soon as one side asks for it."""
     clocks: dict[tuple[int, int], str] = {}

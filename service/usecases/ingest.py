@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import chain
@@ -17,13 +17,24 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from service.contract import FailureKind, MeasurementReport, RunFailure, RunReport, StaticReport
+from service.contract import (
+    FailureKind,
+    MeasurementReport,
+    MeasurementStatus,
+    RunFailure,
+    RunReason,
+    RunReport,
+    StaticReport,
+)
+from service.domain import stability
 from service.domain.reports import check_report, clean_text
 from service.domain.states import RunState, check_run_move
-from service.store import commits, lineage, runs, series, static_code
-from service.store.measurements import copy_measurements
+from service.store import commits, health, lineage, runs, series, static_code
+from service.store.measurements import copy_measurements, past_process_sds
 from service.store.series import BenchmarkKey, SeriesKey
 from service.store.tables import GitCommit, Run, Runner
+from service.usecases import standing
+from service.usecases.aftermath import Aftermath
 
 
 class Receipt(StrEnum):
@@ -37,10 +48,11 @@ class Receipt(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The receipt, and the pool to ring for when the run waits again."""
+    """The receipt, the pool to ring for when the run waits again, and what the runner's standing asks for."""
 
     receipt: Receipt
     pool: str
+    aftermath: Aftermath = field(default_factory=Aftermath)
 
 
 class UnknownRunError(LookupError):
@@ -53,27 +65,31 @@ def store_report(session: Session, report: RunReport, *, runner: Runner, now: da
     1. Lock the run; a report of another attempt is superseded, one that is there already changes nothing.
     2. Check every value.
     3. Write the rows that the measurements hang on, then the measurements, then the run.
+    4. Keep what the report shows of its runner, and judge the runner (`standing`).
     """
+    runner = health.lock_runner(session, runner_id=runner.id) or runner
     run = runs.lock(session, run_id=report.run_id)
     if run is None:
         raise UnknownRunError(f"there is no run {report.run_id}")
-    standing = _standing(run, report, runner)
-    if standing is not None:
-        return Outcome(standing, run.pool)
+    over = _receipt_unwritten(run, report, runner)
+    if over is not None:
+        return Outcome(over, run.pool)
     subject = session.get_one(GitCommit, run.commit_id)
     commit_of = commits.ids_by_sha(session, repository_id=run.repository_id, shas=[subject.sha, *run.partner_shas])
-    check_report(report, shas=frozenset(commit_of))
+    check_report(report, shas=frozenset(commit_of), reason=RunReason(run.reason))
+    aftermath = standing.note_job(session, runner=runner, run=run, report=report, now=now)
     if _is_worth_retrying(report) and run.attempt < max_attempts:
-        return _retry(run, report, now=now, max_attempts=max_attempts)
+        _retry(run, report, now=now, max_attempts=max_attempts)
+        return Outcome(Receipt.RETRYING, run.pool, aftermath)
     _write_environment(session, run, report)
     _write_measurements(session, run, report, commit_of=commit_of)
     _write_static(session, run, report, commit_of=commit_of)
     _finish(run, report, subject_sha=subject.sha, now=now)
     session.flush()
-    return Outcome(Receipt.STORED, run.pool)
+    return Outcome(Receipt.STORED, run.pool, aftermath)
 
 
-def _standing(run: Run, report: RunReport, runner: Runner) -> Receipt | None:
+def _receipt_unwritten(run: Run, report: RunReport, runner: Runner) -> Receipt | None:
     """ALREADY or SUPERSEDED if this report must not be written, else None.
 
     A run that was queued again after its lease ran out keeps the lost attempt's token until somebody claims it, so a
@@ -97,7 +113,7 @@ def _is_worth_retrying(report: RunReport) -> bool:
     return report.failure is not None and report.failure.kind is FailureKind.TRANSIENT and not report.measurements
 
 
-def _retry(run: Run, report: RunReport, *, now: datetime, max_attempts: int) -> Outcome:
+def _retry(run: Run, report: RunReport, *, now: datetime, max_attempts: int) -> None:
     assert report.failure is not None
     runs.give_back(
         run,
@@ -110,7 +126,6 @@ def _retry(run: Run, report: RunReport, *, now: datetime, max_attempts: int) -> 
     run.failure_log = clean_text(report.failure.log_tail)
     run.lease_token = None  # this attempt has had its say
     run.device_s = (run.device_s or 0.0) + report.device_s
-    return Outcome(Receipt.RETRYING, run.pool)
 
 
 def _write_environment(session: Session, run: Run, report: RunReport) -> None:
@@ -158,6 +173,7 @@ def _write_measurements(session: Session, run: Run, report: RunReport, *, commit
         for item in report.measurements
     ]
     ids = series.series_ids(session, repository_id=run.repository_id, wanted=set(keys))
+    past = past_process_sds(session, series_ids=set(ids.values()), limit=stability.PAST_MEASUREMENTS)
     measured_at = _moment(report.finished_at)
     rows = (
         {
@@ -165,7 +181,7 @@ def _write_measurements(session: Session, run: Run, report: RunReport, *, commit
             "series_id": ids[key],
             "commit_id": commit_of[item.sha],
             "measured_at": measured_at,
-            **_figures(item),
+            **_figures(item, past=past.get(ids[key], ())),
             **_samples(item),
         }
         for key, item in zip(keys, report.measurements, strict=True)
@@ -216,9 +232,11 @@ def _benchmark_key(item: MeasurementReport | StaticReport) -> BenchmarkKey:
     return BenchmarkKey(item.benchmark, item.version)
 
 
-def _figures(item: MeasurementReport) -> dict[str, Any]:
+def _figures(item: MeasurementReport, *, past: Sequence[float]) -> dict[str, Any]:
     times = [block.cpu_s if item.clock == "cpu" else block.wall_s for block in item.blocks]
     samples = list(chain.from_iterable(times))
+    spread = stability.process_sd(item.blocks, clock=item.clock) if item.status is MeasurementStatus.OK else None
+    unstable = {stability.UNSTABLE} if stability.is_unstable(spread, past) else set()
     return {
         "status": item.status.value,
         "error": clean_text(item.error),
@@ -227,8 +245,9 @@ def _figures(item: MeasurementReport) -> dict[str, Any]:
         "half_width_s": item.half_width_s,
         "median_s": float(median(samples)) if samples else None,
         "spread": relative_spread(samples),
+        "process_sd": spread,
         "clock": item.clock,
-        "flags": item.flags,
+        "flags": sorted({*item.flags, *unstable}),
         "code_hash": item.code_hash,
         "output_hash": item.output_hash,
         "static_facts": dict(item.static),
@@ -260,7 +279,8 @@ def relative_spread(samples: Sequence[float]) -> float | None:
 def _finish(run: Run, report: RunReport, *, subject_sha: str, now: datetime) -> None:
     """Write the run's end. Without a single measurement it has failed, for the reason nearest to its own commit."""
     failure = report.failure or _failure_of(report, subject_sha)
-    after = RunState.REPORTED if report.measurements else RunState.FAILED
+    done = bool(report.measurements) or (run.reason == RunReason.CANARY and failure is None)
+    after = RunState.REPORTED if done else RunState.FAILED
     if run.state == RunState.QUEUED:  # its lease had run out; the late report takes the run back first
         check_run_move(RunState.QUEUED, RunState.LEASED)
         run.state = RunState.LEASED

@@ -91,6 +91,14 @@ def after_report(session: Session, *, run_id: int, now: datetime, policy: Detect
     return alert.enqueue(session, regression=regression, event=NotificationEvent.FIXED, now=now)
 
 
+def leave_unproved(session: Session, *, run: Run) -> Aftermath:
+    """Note that a fix waits for its proof: the runner that measured it has lost its trust meanwhile."""
+    regression = session.get_one(Regression, int(run.dedupe_key.split(":")[1]), with_for_update=True)
+    if regression.state == RegressionState.FIXED and regression.verified_at is None:
+        regression.note = "called fixed; its proof was measured by a runner that has lost its trust"
+    return Aftermath()
+
+
 def is_still_there(change: ChangePoint, effect: PairedEffect, *, policy: DetectionPolicy) -> bool:
     """Whether an interleaved effect against the good end shows at least half of the old step."""
     if not agrees(change.effect, effect, floor=policy.min_effect):

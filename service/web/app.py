@@ -7,7 +7,7 @@ from flask import Flask
 
 from dashboards.views import error_page
 from service.settings import Settings, check_secrets
-from service.web import errors, health, read_api, runner_api, webhooks, write_api
+from service.web import errors, fleet_api, health, read_api, runner_api, webhooks, write_api
 from service.web.dashboard import dashboard, set_cookies
 from service.web.parts import EXTENSION, SMALL_BODY_BYTES
 from service.wiring import Services, connect
@@ -22,7 +22,7 @@ def create_app(settings: Settings, services: Services | None = None) -> Flask:
     parts = services or connect(settings)
     app.extensions[EXTENSION] = parts
     errors.register(app, page=error_page)
-    for module in (webhooks, runner_api, read_api, write_api, health):
+    for module in (webhooks, runner_api, read_api, write_api, fleet_api, health):
         app.register_blueprint(module.blueprint)
     set_cookies(app, settings)
     app.register_blueprint(dashboard(parts))

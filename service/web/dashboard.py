@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 from flask import Blueprint, Flask
 
-from dashboards.desk import BisectionAction, RefusedError, TriageOutcome, TriageRequest
+from dashboards.desk import BisectionAction, RefusedError, RunnerAction, TriageOutcome, TriageRequest
 from dashboards.views import create_blueprint
 from service.domain.message import DeliveryError
-from service.domain.states import RegressionState
+from service.domain.states import RegressionState, Standing
 from service.settings import Settings
 from service.store import audit
 from service.store.pages import Pages
-from service.usecases import alert
+from service.usecases import alert, standing
 from service.usecases.aftermath import Aftermath
+from service.usecases.standing import StandingRefusedError
 from service.usecases.triage import Decision, decide
 from service.web import auth
 from service.wiring import DELIVER_TASK, Services, follow_up, senders
@@ -62,6 +63,17 @@ def dashboard(parts: Services) -> Blueprint:
             raise RefusedError(str(error)) from error
         follow_up(parts, aftermath)
 
+    def place_runner(*, runner_id: int, action: RunnerAction, reason: str, actor: str) -> None:
+        wanted = Standing.QUARANTINED if action is RunnerAction.QUARANTINE else Standing.TRUSTED
+        try:
+            with parts.sessions.begin() as session:
+                aftermath = standing.decide(
+                    session, runner_id=runner_id, wanted=wanted, reason=reason, actor=actor, now=parts.clock()
+                )
+        except (LookupError, StandingRefusedError) as error:
+            raise RefusedError(f"{error}.") from error
+        follow_up(parts, aftermath)
+
     return create_blueprint(
         Pages(parts.engine),
         now=parts.clock,
@@ -69,6 +81,7 @@ def dashboard(parts: Services) -> Blueprint:
         triage=triage,
         steer=steer_search,
         post=OutboxDoor(parts),
+        fleet=place_runner,
         catcher_url=parts.settings.catcher_url,
     )
 

@@ -48,7 +48,7 @@ _MANUAL = TypeAdapter(ManualRun)
 @blueprint.get("/repositories")
 def repository_list() -> Response:
     """All repositories."""
-    page = _page()
+    page = wanted_page()
     with services().sessions() as session:
         return _listing(queries.repositories(session, page), page)
 
@@ -56,7 +56,7 @@ def repository_list() -> Response:
 @blueprint.get("/series")
 def series_list() -> Response:
     """Series; filter by repository, pool, family, workload, metric."""
-    page = _page()
+    page = wanted_page()
     filters = _filters("repository", "pool", "family", "workload", "metric")
     with services().sessions() as session:
         return _listing(queries.series_list(session, page, filters=filters), page)
@@ -72,7 +72,7 @@ def series_one(series_id: int) -> Response:
 @blueprint.get("/series/<int:series_id>/points")
 def series_points(series_id: int) -> Response:
     """The points of a series in commit order; the cursor is a position."""
-    page = _page()
+    page = wanted_page()
     with services().sessions() as session:
         _found(queries.series_one(session, series_id=_key(series_id)), "series")
         rows = queries.series_points(session, series_id=series_id, page=page)
@@ -82,7 +82,7 @@ def series_points(series_id: int) -> Response:
 @blueprint.get("/runs")
 def run_list() -> Response:
     """Runs, newest first; filter by repository, pool, state, sha."""
-    page = _page()
+    page = wanted_page()
     with services().sessions() as session:
         rows = queries.run_list(session, page, filters=_filters("repository", "pool", "state", "sha"))
     return _listing(rows, page)
@@ -128,7 +128,7 @@ def run_one(run_id: int) -> Response:
 @blueprint.get("/regressions")
 def regression_list() -> Response:
     """Regressions and improvements, newest first; filter by repository, state, direction."""
-    page = _page()
+    page = wanted_page()
     with services().sessions() as session:
         rows = queries.regression_list(session, page, filters=_filters("repository", "state", "direction"))
     return _listing(rows, page)
@@ -171,7 +171,8 @@ def commit_static(sha: str) -> Response:
     return as_json({"items": items, "why_missing": missing, "next": None})
 
 
-def _page() -> Page:
+def wanted_page() -> Page:
+    """Return the page that the query asks for."""
     return Page(
         limit=_number("limit", low=1, high=MAX_LIMIT) or DEFAULT_LIMIT,
         cursor=_number("after", low=0, high=MAX_BIGINT),

@@ -19,6 +19,7 @@ from service.usecases.ingest import Receipt
 from service.web import auth
 from service.web.errors import ProblemError
 from service.web.parts import REPORT_BODY_BYTES, as_json, parse, refused, services
+from service.wiring import follow_up
 
 log = structlog.get_logger(__name__)
 blueprint = Blueprint("runner_api", __name__, url_prefix="/api/v1")
@@ -146,6 +147,7 @@ def report(run_id: int) -> Response:
         parts.bell.later("service.after_report", {"run_id": run_id})
     if receipt is Receipt.RETRYING:
         parts.bell.ring(outcome.pool, run_id)
+    follow_up(parts, outcome.aftermath)
     return as_json({"status": receipt.value}, status=RECEIPT_STATUS[receipt])
 
 

@@ -17,7 +17,7 @@ from runners.device.base import Conditions
 from runners.device.cpu import facts, pressure
 from runners.errors import DeviceError
 from runners.measure.protocol import OFF_CPU_SHARE_MAX, Flag, WarmUp
-from service.contract import EnvironmentReport
+from service.contract import DeviceHealth, EnvironmentReport
 
 FIFO_PRIORITY = 50
 STEAL_SHARE_MAX = 0.01
@@ -136,6 +136,10 @@ class CpuDevice:
         """The clock of a core cannot be read reliably; the kernel's own medians tell."""
         del before, after
         return True
+
+    def health(self) -> DeviceHealth | None:
+        """A processor says nothing of itself: its canaries must tell."""
+        return None
 
     def judge(self, before: Conditions, after: Conditions, reply: dict[str, Any]) -> tuple[Flag, ...]:
         """`contended` when anybody else had the core while the block ran."""

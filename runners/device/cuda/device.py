@@ -22,7 +22,7 @@ from runners.device.cuda.nvrtc import toolchain_version
 from runners.device.cuda.poller import Poller, events_of
 from runners.errors import DeviceError
 from runners.measure.protocol import Flag, WarmUp
-from service.contract import EnvironmentReport
+from service.contract import DeviceHealth, EnvironmentReport
 
 WARM_UP = WarmUp(block_s=0.05, tolerance=0.005, limit_s=5.0, least_s=0.3)
 CLOCK_LOOKS = 4  # the last readings of a warm-up, 0.15 s, among which the clock must stand still
@@ -74,6 +74,7 @@ class CudaDevice:
         self._own_pids = {os.getpid()}
         self._children: set[int] = set()
         self._poller = Poller(nvml)
+        self._xid_told = 0
         with self._alone() as alone:
             if alone:  # else a runner that is alive holds the lock, and needs it
                 self._lock.undo_forgotten()
@@ -213,6 +214,19 @@ class CudaDevice:
         if stays_warm(reply):
             flags.add(Flag.WARM_THOUGH_COLD)
         return tuple(sorted(flags))
+
+    def health(self) -> DeviceHealth | None:
+        """Memory errors, driver errors and the slowest answer since it was asked last; a silent NVML has only that."""
+        slowest_s, self._poller.slowest_s = self._poller.slowest_s, 0.0
+        last = self._poller.readings[-1] if self._poller.readings else None
+        seen = last.xid_errors if last is not None else self._xid_told
+        found = DeviceHealth(
+            ecc_uncorrected=last.ecc_uncorrected if last is not None else 0,
+            xid_errors=max(0, seen - self._xid_told),
+            slowest_nvml_call_s=slowest_s,
+        )
+        self._xid_told = seen
+        return found
 
     def look_around(self) -> Conditions:
         """Nothing: each block already asks the board who else is on it."""

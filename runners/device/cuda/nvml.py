@@ -48,6 +48,7 @@ class GpuReading:
     events: ClockEvent
     ecc_uncorrected: int
     pids: tuple[int, ...]  # of all compute processes
+    xid_errors: int = 0  # critical errors of the driver since this process began to look
 
 
 class Nvml(Protocol):
@@ -134,6 +135,8 @@ class RealNvml:
             self._board = find(board)
         except pynvml.NVMLError as error:
             raise DeviceError(f"there is no NVIDIA device {board} on this machine ({error})") from error
+        self._xids = 0
+        self._events = self._listen_for_xids()
 
     def facts(self) -> dict[str, str]:
         """See Nvml; what a board does not tell is "unavailable"."""
@@ -173,7 +176,28 @@ class RealNvml:
             events=ClockEvent(n.nvmlDeviceGetCurrentClocksEventReasons(board) & 0xFF),
             ecc_uncorrected=ecc,
             pids=tuple(p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(board)),
+            xid_errors=self._xid_errors(),
         )
+
+    def _listen_for_xids(self) -> Any:
+        """Have NVML queue critical driver errors of the board; None where it does not offer that."""
+        n = self._n
+        try:
+            events = n.nvmlEventSetCreate()
+            n.nvmlDeviceRegisterEvents(self._board, n.nvmlEventTypeXidCriticalError, events)
+        except n.NVMLError:
+            return None
+        return events
+
+    def _xid_errors(self) -> int:
+        """Count what is queued, without waiting for more."""
+        while self._events is not None:
+            try:
+                self._n.nvmlEventSetWait(self._events, 0)
+            except self._n.NVMLError:  # the time-out of an empty queue
+                break
+            self._xids += 1
+        return self._xids
 
     def _power_w(self) -> float:
         """Power at this instant; a board that only knows its mean over the last second gives that."""

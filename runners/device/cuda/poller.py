@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from runners.device.cuda.nvml import ClockEvent, GpuReading, Nvml
@@ -19,6 +21,8 @@ class Poller:
     period_s: float = PERIOD_S
     readings: list[GpuReading] = field(default_factory=list)
     failed: DeviceError | None = None
+    slowest_s: float = 0.0  # how long NVML took to answer at worst
+    clock: Callable[[], float] = time.monotonic
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -36,10 +40,12 @@ class Poller:
 
     def poll(self) -> None:
         """Take one reading now."""
+        asked_s = self.clock()
         try:
             self.readings.append(self.nvml.read())
         except DeviceError as error:
             self.failed = error
+        self.slowest_s = max(self.slowest_s, self.clock() - asked_s)
 
     def _run(self) -> None:
         while self.failed is None and not self._stop.wait(self.period_s):

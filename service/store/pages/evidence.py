@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, case, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from service.contract import MeasurementStatus
+from service.contract import MeasurementStatus, RunReason
 from service.store.pages.snapshot import fetch
 from service.store.tables import (
     Bisection,
@@ -118,7 +118,8 @@ class RangeCommit:
 
 
 def _newest_run(column: InstrumentedAttribute[Any]) -> Any:
-    return select(column).where(Run.commit_id == GitCommit.id).order_by(Run.id.desc()).limit(1).scalar_subquery()
+    of_commit = select(column).where(Run.commit_id == GitCommit.id, Run.reason != RunReason.CANARY)
+    return of_commit.order_by(Run.id.desc()).limit(1).scalar_subquery()
 
 
 def range_commits(

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, literal, select, true
+from sqlalchemy import Function, Select, func, literal, or_, select, true
 from sqlalchemy.orm import Session
 
+from service.domain.health import ROLLING_COMPARISONS, AlarmRate, alarm_rate
 from service.domain.states import BisectionState, NotificationState, RunState
 from service.store.pages.snapshot import fetch, fetch_one
-from service.store.tables import Bisection, Notification, Run, Runner, WebhookDelivery
+from service.store.tables import AaComparison, Bisection, JobHealth, Notification, Run, Runner, WebhookDelivery
+
+JOBS_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +28,10 @@ class RunnerRow:
     comparable_key: str
     facts: dict[str, Any]
     heartbeat_at: datetime | None
-    quarantined_at: datetime | None
-    quarantine_reason: str | None
+    standing: str
+    standing_since: datetime | None
+    standing_reason: str | None
+    standing_by: str | None
     created_at: datetime
     current_run_id: int | None
     current_stage: str | None
@@ -34,6 +39,14 @@ class RunnerRow:
     total: int | None
     last_run_id: int | None
     last_finished_at: datetime | None
+    canaries_s: list[float]  # of its newest jobs, newest first
+    canary_verdicts: list[str]
+    aa_alarmed: list[bool]  # of its last A/A comparisons
+
+    @property
+    def aa(self) -> AlarmRate | None:
+        """The share of A/A comparisons that alarmed, with its interval; None before the first."""
+        return alarm_rate(self.aa_alarmed)
 
 
 def runner_rows(session: Session) -> tuple[RunnerRow, ...]:
@@ -55,6 +68,21 @@ def runner_rows(session: Session) -> tuple[RunnerRow, ...]:
         .limit(1)
         .lateral("last_run")
     )
+    jobs = (
+        select(JobHealth.compute_canary_s)
+        .where(JobHealth.runner_id == Runner.id, JobHealth.compute_canary_s.is_not(None))
+        .order_by(JobHealth.id.desc())
+        .limit(JOBS_SHOWN)
+    )
+    compared = (
+        select(AaComparison.alarmed)
+        .where(
+            AaComparison.runner_id == Runner.id,
+            or_(Runner.judged_from.is_(None), AaComparison.judged_at > Runner.judged_from),
+        )
+        .order_by(AaComparison.id.desc())
+        .limit(ROLLING_COMPARISONS)
+    )
     statement = (
         select(
             Runner.id.label("runner_id"),
@@ -64,8 +92,10 @@ def runner_rows(session: Session) -> tuple[RunnerRow, ...]:
             Runner.comparable_key,
             Runner.facts,
             Runner.heartbeat_at,
-            Runner.quarantined_at,
-            Runner.quarantine_reason,
+            Runner.standing,
+            Runner.standing_since,
+            Runner.standing_reason,
+            Runner.standing_by,
             Runner.created_at,
             current.c.id.label("current_run_id"),
             current.c.stage.label("current_stage"),
@@ -73,6 +103,9 @@ def runner_rows(session: Session) -> tuple[RunnerRow, ...]:
             current.c.total,
             last.c.id.label("last_run_id"),
             last.c.finished_at.label("last_finished_at"),
+            _list_of(jobs).label("canaries_s"),
+            _list_of(jobs.with_only_columns(JobHealth.verdict)).label("canary_verdicts"),
+            _list_of(compared).label("aa_alarmed"),
         )
         .select_from(Runner)
         .join(current, true(), isouter=True)
@@ -80,6 +113,46 @@ def runner_rows(session: Session) -> tuple[RunnerRow, ...]:
         .order_by(Runner.pool, Runner.name)
     )
     return fetch(session, statement, RunnerRow)
+
+
+def _list_of(rows: Select[Any]) -> Function[Any]:
+    """The rows of one column, for each runner, as one array."""
+    return func.array(rows.correlate(Runner).scalar_subquery())
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """What one job showed of its runner."""
+
+    id: int
+    run_id: int
+    attempt: int
+    run_reason: str
+    reported_at: datetime
+    compute_canary_s: float | None
+    memory_canary_s: float | None
+    contended: bool
+    ecc_uncorrected: int
+    xid_errors: int
+    pcie_width: int | None
+    slowest_nvml_call_s: float
+    verdict: str
+    finding: str | None
+
+
+def job_rows(session: Session, *, runner_id: int, before_id: int | None, limit: int) -> tuple[JobRow, ...]:
+    """A runner's jobs, newest first: its canary history."""
+    columns = [getattr(JobHealth, name) for name in JobRow.__dataclass_fields__ if name != "run_reason"]
+    statement = (
+        select(*columns, Run.reason.label("run_reason"))
+        .join(Run, Run.id == JobHealth.run_id)
+        .where(JobHealth.runner_id == runner_id)
+        .order_by(JobHealth.id.desc())
+        .limit(limit)
+    )
+    if before_id is not None:
+        statement = statement.where(JobHealth.id < before_id)
+    return fetch(session, statement, JobRow)
 
 
 @dataclass(frozen=True, slots=True)

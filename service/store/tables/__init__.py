@@ -16,9 +16,11 @@ from service.store.tables.findings import (
     Regression,
 )
 from service.store.tables.measuring import (
+    AaComparison,
     Benchmark,
     Environment,
     GitCommit,
+    JobHealth,
     Measurement,
     Repository,
     Run,
@@ -30,6 +32,7 @@ from service.store.tables.measuring import (
 )
 
 __all__ = [
+    "AaComparison",
     "ApiToken",
     "AuditEvent",
     "Base",
@@ -40,6 +43,7 @@ __all__ = [
     "Channel",
     "Environment",
     "GitCommit",
+    "JobHealth",
     "Measurement",
     "Notification",
     "Regression",

@@ -165,6 +165,7 @@ class Notification(Stamped, Base):
     channel_id: Mapped[int] = mapped_column(ForeignKey("channel.id", ondelete="CASCADE"))
     regression_id: Mapped[int | None] = mapped_column(ForeignKey("regression.id", ondelete="CASCADE"))
     subject: Mapped[str | None]  # of news that is about no regression: a breakage of a commit, a week
+    words: Mapped[str | None]  # of a runner's news, as it stood when it was written
     event: Mapped[str]
     occurrence: Mapped[int] = mapped_column(SmallInteger, server_default=text("1"))  # a re-opening starts the next
     state: Mapped[str] = mapped_column(server_default=NotificationState.PENDING.value)

@@ -18,8 +18,10 @@ from sqlalchemy.orm import Mapped, mapped_column
 
 from service.contract import MeasurementStatus, RunReason, Tier
 from service.domain.states import (
+    JobVerdict,
     MeasurePolicy,
     RunState,
+    Standing,
 )
 from service.store.tables.base import Base, Keyed, Stamped, one_of
 
@@ -89,8 +91,13 @@ class Runner(Stamped, Base):
     comparable_key: Mapped[str]
     facts: Mapped[dict[str, Any]]
     heartbeat_at: Mapped[datetime | None]
-    quarantined_at: Mapped[datetime | None]
-    quarantine_reason: Mapped[str | None]
+    standing: Mapped[str] = mapped_column(server_default=Standing.TRUSTED.value)
+    standing_since: Mapped[datetime | None]
+    standing_reason: Mapped[str | None]
+    standing_by: Mapped[str | None]  # who put it there by hand; NULL: its own jobs did, and may change it
+    standing_changes: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    judged_from: Mapped[datetime | None]  # released by hand then: what it showed before counts no more
+    __table_args__ = (one_of("standing", Standing),)
 
 
 class Environment(Keyed, Base):
@@ -146,6 +153,7 @@ class Run(Stamped, Base):
     workload_keys: Mapped[list[str]] = mapped_column(server_default=text("'{}'"))
     protocol: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
     attempt: Mapped[int] = mapped_column(Integer, server_default=text("0"))
+    for_runner_id: Mapped[int | None] = mapped_column(ForeignKey("runner.id", ondelete="CASCADE"))  # for it alone
     runner_id: Mapped[int | None] = mapped_column(ForeignKey("runner.id", ondelete="SET NULL"))
     lease_token: Mapped[str | None]
     lease_until: Mapped[datetime | None]
@@ -175,6 +183,7 @@ class Run(Stamped, Base):
         Index("ix_run_queue", "pool", "priority", "id", postgresql_where=text("state = 'queued'")),
         Index("ix_run_lease", "lease_until", postgresql_where=text("state IN ('leased', 'measuring')")),
         Index(None, "repository_id", "id"),
+        Index(None, "runner_id", "id"),
         Index(
             "ix_run_unanalysed",
             "finished_at",
@@ -233,6 +242,7 @@ class Measurement(Keyed, Base):
     half_width_s: Mapped[float | None]
     median_s: Mapped[float | None]  # raw median on the figure's clock
     spread: Mapped[float | None]  # relative inter-quartile range of the raw samples
+    process_sd: Mapped[float | None]  # relative standard deviation between its processes, of kernel / canary
     clock: Mapped[str]
     flags: Mapped[list[str]] = mapped_column(server_default=text("'{}'"))
     code_hash: Mapped[str | None]
@@ -270,3 +280,45 @@ class StaticCode(Keyed, Base):
     error: Mapped[str | None]
     read_at: Mapped[datetime] = mapped_column(server_default=func.now())
     __table_args__ = (UniqueConstraint("commit_id", "benchmark_id", "target", "toolchain"),)
+
+
+class JobHealth(Keyed, Base):
+    """What one attempt of one run showed of its runner: the canary history, and the signs of a sick board."""
+
+    __tablename__ = "job_health"
+    runner_id: Mapped[int] = mapped_column(ForeignKey("runner.id", ondelete="CASCADE"))
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"))
+    attempt: Mapped[int] = mapped_column(Integer)
+    reported_at: Mapped[datetime]
+    comparable_key: Mapped[str | None]
+    harness_epoch: Mapped[int] = mapped_column(Integer)
+    compute_canary_s: Mapped[float | None]
+    memory_canary_s: Mapped[float | None]
+    contended: Mapped[bool]
+    ecc_uncorrected: Mapped[int]
+    xid_errors: Mapped[int]
+    pcie_width: Mapped[int | None] = mapped_column(Integer)
+    slowest_nvml_call_s: Mapped[float]
+    verdict: Mapped[str]
+    finding: Mapped[str | None]
+    __table_args__ = (
+        one_of("verdict", JobVerdict),
+        UniqueConstraint("run_id", "attempt"),
+        Index(None, "runner_id", "id"),
+    )
+
+
+class AaComparison(Keyed, Base):
+    """One comparison of a commit with itself: what the verdict said where there was nothing to find."""
+
+    __tablename__ = "aa_comparison"
+    runner_id: Mapped[int] = mapped_column(ForeignKey("runner.id", ondelete="CASCADE"))
+    run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), unique=True)
+    family: Mapped[str]
+    workload_key: Mapped[str]
+    effect: Mapped[float]
+    effect_low: Mapped[float]
+    effect_high: Mapped[float]
+    alarmed: Mapped[bool]
+    judged_at: Mapped[datetime]
+    __table_args__ = (Index(None, "runner_id", "id"),)

@@ -5,7 +5,7 @@ import pytest
 from runners.errors import RunnerError
 from runners.job import Job
 from runners.measure.session import HoldLostError
-from service.contract import FailureKind, FailureStage, MeasurementStatus
+from service.contract import FailureKind, FailureStage, MeasurementStatus, RunReason
 
 from .conftest import QUICK
 from .hostile import GOOD_SUITE
@@ -119,3 +119,22 @@ def test_an_unchanged_suite_is_built_once(repository, measure, tmp_path):
     assert len(list((tmp_path / "cache" / "builds").glob("*/*.used"))) == 1
     measure(repository.commit({"suite/note.txt": "changed"}))
     assert len(list((tmp_path / "cache" / "builds").glob("*/*.used"))) == 2
+
+
+def test_an_aa_run_measures_a_commit_against_itself(repository, measure):
+    report = measure(repository.good(), reason=RunReason.AA)
+    (found,) = report.measurements
+    assert found.status is MeasurementStatus.OK
+    pairs = {block.process // 2 for block in found.blocks}
+    assert {block.process for block in found.blocks} == {2 * pair + side for pair in pairs for side in (0, 1)}
+    assert report.commit_failures == ()
+    assert report.memory_canary_cpu_s > 0
+
+
+def test_a_canary_run_needs_nothing_of_its_commit(measure):
+    report = measure("f" * 40, reason=RunReason.CANARY)
+    assert (report.measurements, report.commit_failures, report.failure) == ((), (), None)
+    assert report.canary_wall_s >= report.canary_cpu_s > 0
+    assert report.memory_canary_wall_s >= report.memory_canary_cpu_s > 0
+    assert report.environment is not None
+    assert report.device_s > 0

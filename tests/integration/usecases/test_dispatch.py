@@ -163,16 +163,6 @@ def test_a_waiting_run_is_rung_for_again_once_per_pool(service, order):
     assert sorted(service.bell.rung) == [("cpu", urgent), ("h200", other)]
 
 
-def test_a_quarantined_runner_gets_nothing(service, order):
-    from service.store.tables import Runner
-
-    order()
-    token = service.runner()
-    with service.sessions.begin() as session:
-        session.query(Runner).one().quarantined_at = service.clock()
-    assert service.claim(token) is None
-
-
 def test_an_abandoned_run_is_taken_from_its_runner(service, order):
     run_id, token = order(), service.runner()
     given = service.claim(token)

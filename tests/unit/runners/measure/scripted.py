@@ -123,6 +123,9 @@ class QuietDevice:
     held: list[int] = field(default_factory=list)
     times_taken: int = 0
 
+    def health(self):
+        return None
+
     def environment(self, canary_reference_s: float | None = None) -> EnvironmentReport:
         return EnvironmentReport("scripted", "k", "f", {"canary_reference_s": str(canary_reference_s)})
 

@@ -8,6 +8,7 @@ import pytest
 from runners.device import open_device
 from runners.device.cuda.device import CudaDevice, family_of, foreigners, visible_board
 from runners.device.cuda.nvml import ClockEvent, TimedNvml
+from runners.device.cuda.poller import Poller
 from runners.errors import DeviceError
 from runners.measure.protocol import Flag
 from tests.unit.runners.device.cuda.scripted import FACTS, IDLE, ScriptedNvml
@@ -250,3 +251,26 @@ def test_whatever_nvml_raises_is_a_device_error():
 
     with pytest.raises(DeviceError, match="GPU is lost"):
         TimedNvml(Broken()).read()
+
+
+def test_what_the_board_says_of_its_health_is_told_once(tmp_path):
+    nvml = ScriptedNvml(now=replace(IDLE, xid_errors=3))
+    device = device_on(nvml, tmp_path)
+    assert device.health().xid_errors == 0
+    with device.taken():
+        device.look(1)
+    assert device.health().xid_errors == 3
+    assert device.health().xid_errors == 0
+    nvml.now = replace(IDLE, ecc_uncorrected=2, xid_errors=4)
+    with device.taken():
+        device.look(1)
+    told = device.health()
+    assert (told.ecc_uncorrected, told.xid_errors) == (2, 1)
+
+
+def test_an_nvml_that_hangs_is_part_of_the_boards_health():
+    seconds = iter([10.0, 12.5, 20.0, 20.1])
+    poller = Poller(ScriptedNvml(), clock=lambda: next(seconds))
+    poller.poll()
+    poller.poll()
+    assert poller.slowest_s == 2.5
