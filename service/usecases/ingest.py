@@ -236,7 +236,7 @@ def _figures(item: MeasurementReport, *, past: Sequence[float]) -> dict[str, Any
     times = [block.cpu_s if item.clock == "cpu" else block.wall_s for block in item.blocks]
     samples = list(chain.from_iterable(times))
     spread = stability.process_sd(item.blocks, clock=item.clock) if item.status is MeasurementStatus.OK else None
-    unstable = {stability.UNSTABLE} if stability.is_unstable(spread, past) else set()
+    unstable = (stability.UNSTABLE,) if stability.is_unstable(spread, past) else ()
     return {
         "status": item.status.value,
         "error": clean_text(item.error),
@@ -247,7 +247,7 @@ def _figures(item: MeasurementReport, *, past: Sequence[float]) -> dict[str, Any
         "spread": relative_spread(samples),
         "process_sd": spread,
         "clock": item.clock,
-        "flags": sorted({*item.flags, *unstable}),
+        "flags": list(dict.fromkeys((*item.flags, *unstable))),
         "code_hash": item.code_hash,
         "output_hash": item.output_hash,
         "static_facts": dict(item.static),
