@@ -1,4 +1,4 @@
-"""What follows a finished run, in one transaction: detection, bisection, breakages, bridges, perhaps an A/A; a note of it.
+"""What follows a finished run, in one transaction: detection, bisection, breakages, bridges, an A/A; and a note of it.
 
 The note is what makes it certain: a task that is lost between the report and this leaves a run without it, and the
 beat finds such runs. Doing it twice changes nothing.

@@ -279,7 +279,7 @@ def notifications(
         select(
             Notification.id.label("notification_id"),
             Notification.regression_id,
-            Notification.subject,
+            func.coalesce(Notification.words, Notification.subject).label("subject"),
             Channel.name.label("channel"),
             Channel.kind.label("channel_kind"),
             Notification.event,

@@ -45,7 +45,9 @@ def standing_of(story) -> Standing:
 
 def notices(story) -> list[str]:
     with story.sessions() as session:
-        wanted = select(Notification.words).where(Notification.event == NotificationEvent.RUNNER).order_by(Notification.id)
+        wanted = (
+            select(Notification.words).where(Notification.event == NotificationEvent.RUNNER).order_by(Notification.id)
+        )
         return list(session.scalars(wanted))
 
 
