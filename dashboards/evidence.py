@@ -275,6 +275,20 @@ def same_code(before: Sequence[SideRow], after: Sequence[SideRow]) -> bool:
     return codes[0] == codes[1]
 
 
+def result_words(before: Sequence[SideRow], after: Sequence[SideRow]) -> str:
+    """Say whether both sides computed the same bits; each side's result has agreed with the reference, or it has none.
+
+    Empty where a side has no hash. A changed order of summation changes bits without being wrong.
+    """
+    hashes = [{side.output_hash for side in sides if side.output_hash} for sides in (before, after)]
+    if not all(hashes):
+        return ""
+    if hashes[0] == hashes[1]:
+        return f"the same bits on both sides, {', '.join(sorted(one[:12] for one in hashes[0]))}"
+    old, new = (", ".join(sorted(one[:12] for one in side)) for side in hashes)
+    return f"other bits ({old} → {new}), both within the tolerance of the reference"
+
+
 def canary_shift(before: Sequence[SideRow], after: Sequence[SideRow]) -> float | None:
     """How much the canary moved between the sides, relative; the machine's part of the change."""
     middles = [_canary_s(side) for side in (before, after)]

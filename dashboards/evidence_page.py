@@ -51,6 +51,7 @@ def regression(desk: Desk, regression_id: int) -> str:
         code=bundle.code_differences(found.before, found.after),
         same_code=bundle.same_code(found.before, found.after),
         canary=bundle.canary_shift(found.before, found.after),
+        result=bundle.result_words(found.before, found.after),
         actions=[action for action in TriageAction if RegressionState(action.value) in moves],
         can_triage=desk.triage is not None,
     )
@@ -83,6 +84,7 @@ def as_json(found: Evidence) -> dict[str, Any]:
         "environment_differences": [_plain(one) for one in bundle.environment_differences(found.before, found.after)],
         "code_differences": [_plain(one) for one in bundle.code_differences(found.before, found.after)],
         "static": [_plain(one) | {"code_changed": one.code_changed, "words": one.words} for one in found.code],
+        "result": bundle.result_words(found.before, found.after),
         "canary_shift": bundle.canary_shift(found.before, found.after),
         "controls": [_plain(one) for one in found.controls],
         "commits": [_plain(one) for one in found.commits],
