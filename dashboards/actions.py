@@ -50,7 +50,8 @@ def check_csrf() -> None:
         raise ForbiddenError("This form is too old or came from another site. Go back, reload the page, try again.")
 
 
-def _signed_in() -> str:
+def signed_in() -> str:
+    """Who sends this form; refuses one that nobody signed in has sent from this site."""
     check_csrf()
     who = person()
     if who is None:
@@ -93,7 +94,7 @@ def sign_out(desk: Desk) -> Response:  # noqa: ARG001
 
 def triage(desk: Desk) -> Response:
     """Acknowledge, expect, reject or close one or many regressions."""
-    actor = _signed_in()
+    actor = signed_in()
     if desk.triage is None:
         raise ForbiddenError("This site is read-only.")
     target = local_path(request.form.get("next"))
@@ -138,7 +139,7 @@ def _triage_request(actor: str, now: datetime) -> TriageRequest:
 
 def retry_message(desk: Desk, notification_id: int) -> Response:
     """Try a failed message again."""
-    actor = _signed_in()
+    actor = signed_in()
     if desk.post is None:
         raise ForbiddenError("This site is read-only.")
     try:
@@ -151,7 +152,7 @@ def retry_message(desk: Desk, notification_id: int) -> Response:
 
 def test_channel(desk: Desk, channel_id: int) -> Response:
     """Send a made-up message through a channel."""
-    actor = _signed_in()
+    actor = signed_in()
     if desk.post is None:
         raise ForbiddenError("This site is read-only.")
     try:
@@ -163,7 +164,7 @@ def test_channel(desk: Desk, channel_id: int) -> Response:
 
 def steer(desk: Desk, regression_id: int) -> Response:
     """Pause, resume, cancel or repeat a bisection."""
-    actor = _signed_in()
+    actor = signed_in()
     if desk.steer is None:
         raise ForbiddenError("This site is read-only.")
     try:
@@ -178,7 +179,7 @@ def steer(desk: Desk, regression_id: int) -> Response:
 
 def place_runner(desk: Desk, runner_id: int) -> Response:
     """Quarantine a runner, or release it."""
-    actor = _signed_in()
+    actor = signed_in()
     if desk.fleet is None:
         raise ForbiddenError("This site is read-only.")
     try:

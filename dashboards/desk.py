@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -94,6 +94,61 @@ class Post(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyWish:
+    """What a person wants to count as a change: None leaves a value; `workload` is a pattern, None = all of them."""
+
+    repository: str
+    min_effect: float | None
+    confidence: float | None
+    workload: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRow:
+    """What counts as a change in a repository: a relative floor, a confidence, and both per pattern of workloads."""
+
+    repository: str
+    min_effect: float
+    confidence: float
+    workloads: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDifference:
+    """One step of the past that another policy would have kept, lost or added."""
+
+    kind: str
+    workload: str
+    effect: float
+    sha: str
+    subject: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyPreview:
+    """What a policy would have made of the last `days` days."""
+
+    after: PolicyRow
+    days: int
+    series: int
+    points: int
+    differences: tuple[PolicyDifference, ...]
+
+
+class Policies(Protocol):
+    """The policies of the repositories; refused wishes raise RefusedError with a sentence."""
+
+    def in_force(self) -> Sequence[PolicyRow]:
+        """Every repository's, by name."""
+
+    def preview(self, wish: PolicyWish) -> PolicyPreview:
+        """Try a policy on the stored history; nothing is written."""
+
+    def save(self, wish: PolicyWish, *, actor: str) -> None:
+        """Put it into force."""
+
+
+@dataclass(frozen=True, slots=True)
 class Desk:
     """Everything a page may reach. Without `sign_in` and `triage` the site is read-only."""
 
@@ -104,4 +159,5 @@ class Desk:
     steer: Steer | None = None
     post: Post | None = None
     fleet: Fleet | None = None
+    policies: Policies | None = None
     catcher_url: str | None = None  # where the local mail and Slack catcher shows what it has

@@ -14,8 +14,8 @@ from typing import Any
 from flask import Blueprint, Response, render_template, request
 from markupsafe import Markup
 
-from dashboards import actions, details, evidence_page, formats, lists
-from dashboards.desk import Desk, Fleet, Post, Steer, Triage
+from dashboards import actions, details, evidence_page, formats, lists, policy
+from dashboards.desk import Desk, Fleet, Policies, Post, Steer, Triage
 from dashboards.figures import belief_bars, sparkline
 from service.contract import MeasurementStatus
 from service.domain.states import JobVerdict, Standing
@@ -36,6 +36,7 @@ NAVIGATION = (
     ("runners", "Runners"),
     ("messages", "Messages"),
     ("health", "Health"),
+    ("policy", "Policy"),
 )
 READ_RULES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("/", "overview", lists.overview),
@@ -51,6 +52,7 @@ READ_RULES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("/commits/<sha>/alerts", "commit_alerts", details.commit_alerts),
     ("/regressions/<int:regression_id>", "regression", evidence_page.regression),
     ("/regressions/<int:regression_id>/evidence.json", "evidence", evidence_page.evidence_json),
+    ("/policy", "policy", policy.policy),
     ("/sign-in", "sign_in", actions.sign_in_form),
 )
 WRITE_RULES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
@@ -59,6 +61,7 @@ WRITE_RULES: tuple[tuple[str, str, Callable[..., Any]], ...] = (
     ("/regressions/triage", "triage", actions.triage),
     ("/regressions/<int:regression_id>/bisection", "steer", actions.steer),
     ("/runners/<int:runner_id>/standing", "place_runner", actions.place_runner),
+    ("/policy", "save_policy", policy.save_policy),
     ("/messages/<int:notification_id>/retry", "retry_message", actions.retry_message),
     ("/channels/<int:channel_id>/test", "test_channel", actions.test_channel),
 )
@@ -73,6 +76,7 @@ def create_blueprint(
     steer: Steer | None = None,
     post: Post | None = None,
     fleet: Fleet | None = None,
+    policies: Policies | None = None,
     catcher_url: str | None = None,
 ) -> Blueprint:
     """Build the dashboard's blueprint over a store and, if given, the use cases that people may call."""
@@ -84,6 +88,7 @@ def create_blueprint(
         steer=steer,
         post=post,
         fleet=fleet,
+        policies=policies,
         catcher_url=catcher_url,
     )
     blueprint = Blueprint(
@@ -143,7 +148,7 @@ def _context(desk: Desk) -> dict[str, Any]:
         "belief_of": belief_of,
         "canaries_of": canaries_of,
         "now": desk.now(),
-        "navigation": NAVIGATION,
+        "navigation": [page for page in NAVIGATION if desk.policies or page[0] != "policy"],
         "person": actions.person(),
         "may_sign_in": actions.may_sign_in(desk),
         "csrf_token": actions.csrf_token,

@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import timedelta
-from typing import Any
 
 import click
 from sqlalchemy.orm import Session
 
 from service.admin_cli import ACTOR, database
 from service.settings import Settings
-from service.store import audit, repositories
 from service.store.tables import Repository
+from service.usecases.adopt import Wish, adopt, as_plain, find, names_of, try_out
 from service.usecases.policy import DetectionPolicy, PolicyError, with_overrides
 from service.usecases.replay import CURRENT, DETECTORS, Replay, replay
 from service.wiring import utc_now
 
 SHOWN = 40
-PREVIEW_DAYS = 90
 
 
 def _repository(session: Session, name: str) -> Repository:
-    found = repositories.by_name(session, name=name)
-    if found is None:
-        raise click.ClickException(f"no repository {name!r}; `kernelwatch repo list` shows those there are")
-    return found
+    try:
+        return find(session, name)
+    except PolicyError as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _policy(settings: Settings, repository: Repository) -> DetectionPolicy:
     return with_overrides(DetectionPolicy(min_effect=settings.min_effect), repository.settings)
 
 
-def _print(outcome: Replay) -> None:
+def _print(outcome: Replay, names: Mapping[int, tuple[str, str]]) -> None:
     click.echo(
         f"{outcome.detector} over {outcome.series} series, {outcome.points} points: "
         f"{outcome.count('kept')} kept, {outcome.count('lost')} lost, {outcome.count('new')} new"
@@ -41,7 +40,8 @@ def _print(outcome: Replay) -> None:
     changed = [difference for difference in outcome.differences if difference.kind != "kept"]
     for difference in changed[:SHOWN]:
         size = f"{difference.effect * 100:+7.1f} %"
-        click.echo(f"  {difference.kind:<4} {size}  commit {difference.position:>5}  {difference.workload}")
+        sha, subject = names.get(difference.position, ("", ""))
+        click.echo(f"  {difference.kind:<4} {size}  {sha[:9]}  {subject[:40]:<40}  {difference.workload}")
     if len(changed) > SHOWN:
         click.echo(f"  ... and {len(changed) - SHOWN} more (--json shows all)")
 
@@ -63,12 +63,13 @@ def replay_command(repository: str, detector: str, days: int | None, min_effect:
             if min_effect is not None:
                 policy = replace(policy, min_effect=min_effect, workloads={})
             outcome = replay(session, repository_id=found.id, since=since, policy=policy, detector=detector)
+            names = names_of(session, repository_id=found.id, outcome=outcome)
     except PolicyError as error:
         raise click.ClickException(str(error)) from error
     if as_json:
         click.echo(json.dumps(asdict(outcome)))
     else:
-        _print(outcome)
+        _print(outcome, names)
 
 
 @click.group()
@@ -83,7 +84,7 @@ def show(repository: str) -> None:
     settings = Settings()
     with database(settings) as session:
         current = _policy(settings, _repository(session, repository))
-    click.echo(json.dumps({**asdict(current), "workloads": dict(current.workloads)}, indent=2))
+    click.echo(json.dumps(as_plain(current), indent=2))
 
 
 @policy.command(name="set")
@@ -100,41 +101,18 @@ def set_policy(
     yes: bool,  # noqa: FBT001
 ) -> None:
     """Show what a policy would have done to the last 90 days, then save it."""
-    given = {"min_effect": min_effect, "confidence": confidence}
-    values = {key: value for key, value in given.items() if value is not None}
-    if not values:
+    wish = Wish(repository=repository, min_effect=min_effect, confidence=confidence, workload=workload)
+    if not wish.values:
         raise click.UsageError("name at least one of --min-effect and --confidence")
     settings = Settings()
-    with database(settings) as session:
-        found = _repository(session, repository)
-        before = dict(found.settings)
-        try:
-            wanted = _merged(before, values, workload)
-            after = with_overrides(DetectionPolicy(min_effect=settings.min_effect), wanted)
-        except PolicyError as error:
-            raise click.ClickException(str(error)) from error
-        since = utc_now() - timedelta(days=PREVIEW_DAYS)
-        _print(replay(session, repository_id=found.id, since=since, policy=after))
-        if not yes:
-            click.confirm("Save it?", abort=True)
-        found.settings = wanted
-        audit.record(
-            session,
-            actor=ACTOR,
-            action="policy.set",
-            subject=("repository", found.id),
-            before=before.get("detection"),
-            after=wanted["detection"],
-        )
+    default = DetectionPolicy(min_effect=settings.min_effect)
+    try:
+        with database(settings) as session:
+            trial = try_out(session, wish, default=default, now=utc_now())
+            _print(trial.outcome, trial.names)
+            if not yes:
+                click.confirm("Save it?", abort=True)
+            adopt(session, wish, default=default, actor=ACTOR)
+    except PolicyError as error:
+        raise click.ClickException(str(error)) from error
     click.echo("saved")
-
-
-def _merged(settings: dict[str, Any], values: dict[str, float], workload: str | None) -> dict[str, Any]:
-    detection = dict(settings.get("detection", {}))
-    if workload is None:
-        detection |= values
-    else:
-        workloads = dict(detection.get("workloads", {}))
-        workloads[workload] = {**workloads.get(workload, {}), **values}
-        detection["workloads"] = workloads
-    return {**settings, "detection": detection}

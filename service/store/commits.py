@@ -91,3 +91,13 @@ def last_measured_before(session: Session, *, repository_id: int, pool: str, pos
         .order_by(GitCommit.position.desc())
         .limit(1)
     )
+
+
+def names_at(session: Session, *, repository_id: int, positions: Collection[int]) -> dict[int, tuple[str, str]]:
+    """Sha and subject of the commits at these places of the first-parent line."""
+    rows = session.execute(
+        select(GitCommit.position, GitCommit.sha, GitCommit.subject).where(
+            GitCommit.repository_id == repository_id, GitCommit.position.in_(list(positions))
+        )
+    )
+    return {position: (sha, subject) for position, sha, subject in rows if position is not None}

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from flask import Blueprint, Flask
 
-from dashboards.desk import BisectionAction, RefusedError, RunnerAction, TriageOutcome, TriageRequest
+from dashboards.desk import (
+    BisectionAction,
+    PolicyDifference,
+    PolicyPreview,
+    PolicyRow,
+    PolicyWish,
+    RefusedError,
+    RunnerAction,
+    TriageOutcome,
+    TriageRequest,
+)
 from dashboards.views import create_blueprint
 from service.domain.message import DeliveryError
 from service.domain.states import RegressionState, Standing
 from service.settings import Settings
-from service.store import audit
+from service.store import audit, repositories
 from service.store.pages import Pages
 from service.usecases import alert, standing
 from service.usecases.aftermath import Aftermath
+from service.usecases.policy import DetectionPolicy, PolicyError, with_overrides
 from service.usecases.standing import StandingRefusedError
 from service.usecases.triage import Decision, decide
 from service.web import auth
@@ -82,6 +93,7 @@ def dashboard(parts: Services) -> Blueprint:
         steer=steer_search,
         post=OutboxDoor(parts),
         fleet=place_runner,
+        policies=PolicyDoor(parts),
         catcher_url=parts.settings.catcher_url,
     )
 
@@ -113,6 +125,59 @@ class OutboxDoor:
                 )
         except (DeliveryError, LookupError) as error:
             raise RefusedError(f"It does not work: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyDoor:
+    """What counts as a change, for the policy page. The detector is loaded by the first preview: few sites need it."""
+
+    parts: Services
+
+    def in_force(self) -> list[PolicyRow]:
+        """Every repository's policy."""
+        with self.parts.sessions() as session:
+            return [
+                _row(repository.name, with_overrides(self._default, repository.settings))
+                for repository in repositories.all_of_them(session)
+            ]
+
+    def preview(self, wish: PolicyWish) -> PolicyPreview:
+        """Run the stored history through the policy in shadow."""
+        from service.usecases.adopt import PREVIEW_DAYS, Wish, try_out
+
+        try:
+            with self.parts.sessions() as session:
+                trial = try_out(session, Wish(*astuple(wish)), default=self._default, now=self.parts.clock())
+        except PolicyError as error:
+            raise RefusedError(str(error)) from error
+        return PolicyPreview(
+            after=_row(wish.repository, trial.after),
+            days=PREVIEW_DAYS,
+            series=trial.outcome.series,
+            points=trial.outcome.points,
+            differences=tuple(
+                PolicyDifference(one.kind, one.workload, one.effect, *trial.names.get(one.position, ("", "")))
+                for one in trial.outcome.differences
+            ),
+        )
+
+    def save(self, wish: PolicyWish, *, actor: str) -> None:
+        """Put it into force, with a line in the log."""
+        from service.usecases.adopt import Wish, adopt
+
+        try:
+            with self.parts.sessions.begin() as session:
+                adopt(session, Wish(*astuple(wish)), default=self._default, actor=actor)
+        except PolicyError as error:
+            raise RefusedError(str(error)) from error
+
+    @property
+    def _default(self) -> DetectionPolicy:
+        return DetectionPolicy(min_effect=self.parts.settings.min_effect)
+
+
+def _row(repository: str, policy: DetectionPolicy) -> PolicyRow:
+    return PolicyRow(repository, policy.min_effect, policy.confidence, policy.workloads)
 
 
 def set_cookies(app: Flask, settings: Settings) -> None:
