@@ -18,8 +18,10 @@ from service.store import code_changes
 from service.store.bisections import Cost, commit_ids, cost_of
 from service.store.impact import reach_of
 from service.store.pages import evidence as rows
+from service.store.pages import fleet
 from service.store.pages import regressions as regression_rows
 from service.store.pages.evidence import BisectionRow, ProbeRow, RangeCommit, SideRow
+from service.store.pages.fleet import AaControl
 from service.store.pages.regressions import AuditRow, NotificationRow, RegressionRow, TouchedSeries
 
 MAX_SAMPLES = 4_000
@@ -64,6 +66,7 @@ class Evidence:
     commits: tuple[RangeCommit, ...]  # the range that was searched, good end first; the regression's own without
     measured: Mapping[str, tuple[Measured, ...]]  # by sha
     controls: tuple[Control, ...]
+    aa: AaControl | None  # of the runner that confirmed it
     code: tuple[CodeChange, ...]  # exact facts of the leading kernel's machine code, base against head
     searches: tuple[Search, ...]
     notifications: tuple[NotificationRow, ...]
@@ -112,6 +115,9 @@ def gather(session: Session, regression_id: int) -> Evidence | None:
         commits=commits,
         measured=measured_commits(session, series_id=series_id, probes=probes, commits=commits),
         controls=_controls(session, row, lead, searches),
+        aa=fleet.aa_control(session, run_id=lead.confirmed_run_id, family=lead.family)
+        if lead and lead.confirmed_run_id
+        else None,
         code=_code(session, row, lead, before=before, after=after),
         searches=searches,
         notifications=regression_rows.notifications(session, regression_id=regression_id),

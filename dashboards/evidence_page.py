@@ -87,6 +87,7 @@ def as_json(found: Evidence) -> dict[str, Any]:
         "result": bundle.result_words(found.before, found.after),
         "canary_shift": bundle.canary_shift(found.before, found.after),
         "controls": [_plain(one) for one in found.controls],
+        "aa_control": None if found.aa is None else _plain(found.aa),
         "commits": [_plain(one) for one in found.commits],
         "bisections": [
             {**_plain(search.row), "probes": [_plain(probe) for probe in search.probes]} for search in found.searches

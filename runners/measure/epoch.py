@@ -23,7 +23,7 @@ STOPWATCH_FILES = (
     "measure/protocol.py",
     "measure/timer.py",
 )
-STOPWATCH_HASH = "3f35db3ee4d236ee"
+STOPWATCH_HASH = "9f62173b39f28ff5"
 
 
 def stopwatch_hash(root: Path, files: Iterable[str] = STOPWATCH_FILES) -> str:

@@ -115,6 +115,40 @@ def runner_rows(session: Session) -> tuple[RunnerRow, ...]:
     return fetch(session, statement, RunnerRow)
 
 
+@dataclass(frozen=True, slots=True)
+class AaControl:
+    """How often the runner behind a verdict alarms where there is nothing to find, and its last A/A of a family."""
+
+    runner: str
+    standing: str
+    rate: AlarmRate | None
+    last_run_id: int | None
+    last_effect: float | None
+    last_alarmed: bool | None
+
+
+def aa_control(session: Session, *, run_id: int, family: str) -> AaControl | None:
+    """The A/A control of the runner that measured a run; None where nobody is known to have measured it."""
+    runner_id = session.scalar(select(Run.runner_id).where(Run.id == run_id))
+    row = next((row for row in runner_rows(session) if row.runner_id == runner_id), None)
+    if row is None:
+        return None
+    last = session.scalars(
+        select(AaComparison)
+        .where(AaComparison.runner_id == row.runner_id, AaComparison.family == family)
+        .order_by(AaComparison.id.desc())
+        .limit(1)
+    ).first()
+    return AaControl(
+        runner=row.name,
+        standing=row.standing,
+        rate=row.aa,
+        last_run_id=last.run_id if last else None,
+        last_effect=last.effect if last else None,
+        last_alarmed=last.alarmed if last else None,
+    )
+
+
 def _list_of(rows: Select[Any]) -> Function[Any]:
     """The rows of one column, for each runner, as one array."""
     return func.array(rows.correlate(Runner).scalar_subquery())

@@ -7,10 +7,11 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import func, insert, select, text
 
+from dashboards.evidence import gather
 from service.contract import RunReason
 from service.domain import health
 from service.domain.states import Standing
-from service.store.tables import AaComparison, ChangePoint, Measurement, Notification, Run, Runner
+from service.store.tables import AaComparison, ChangePoint, Measurement, Notification, Regression, Run, Runner
 from service.usecases import aa, dispatch, standing
 from tests.simulated_runner import WORKLOADS
 from tests.story import Planted, Story
@@ -165,6 +166,9 @@ def test_an_advisory_runner_suspects_but_pages_nobody_and_another_one_confirms(s
     story.work()
     assert story.found() == {12: "attributed"}
     assert "opened" in {event for _, event in story.told()}
+    with sessions() as session:
+        found = gather(session, session.scalars(select(Regression.id)).one())
+        assert (found.aa.runner, found.aa.standing, found.aa.rate) == ("two", "trusted", None)
 
 
 def test_a_confirmation_in_hand_when_its_runner_lost_its_trust_is_measured_again_by_another(sessions):
