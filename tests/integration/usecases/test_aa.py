@@ -168,7 +168,7 @@ def test_an_advisory_runner_suspects_but_pages_nobody_and_another_one_confirms(s
     assert "opened" in {event for _, event in story.told()}
     with sessions() as session:
         found = gather(session, session.scalars(select(Regression.id)).one())
-        assert (found.aa.runner, found.aa.standing, found.aa.rate) == ("two", "trusted", None)
+        assert (found.aa.runner, found.aa.standing) == ("two", "trusted")
 
 
 def test_a_confirmation_in_hand_when_its_runner_lost_its_trust_is_measured_again_by_another(sessions):
