@@ -13,11 +13,13 @@ from datetime import datetime
 from itertools import groupby, pairwise
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, exists, func, literal, or_, select, text, update
+from sqlalchemy import ColumnElement, Select, and_, exists, func, literal, or_, select, update
 from sqlalchemy.orm import Session, aliased
 
 from service.contract import RunReason
 from service.domain.points import HISTORY_REASONS
+from service.store import locks
+from service.store.locks import Lock
 from service.store.tables import Benchmark, GitCommit, Measurement, Run, Series, Workload
 
 LIFE_REASONS = (RunReason.PUSH.value, RunReason.NIGHTLY.value)
@@ -59,7 +61,7 @@ def living() -> ColumnElement[bool]:
 
 def lock(session: Session, *, repository_id: int) -> None:
     """Serialise the making of new series of one repository until the transaction ends: each sees the others' rows."""
-    session.execute(select(func.pg_advisory_xact_lock(text("1263424332"), repository_id % 2**31)))
+    locks.take(session, Lock.LINEAGE, repository_id=repository_id)
 
 
 def note_history(session: Session, *, series_ids: Collection[int], measured_at: datetime) -> None:

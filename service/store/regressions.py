@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, text, update
+from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, aliased
 
 from service.domain.states import OPEN_REGRESSION_STATES, Direction
+from service.store import locks
+from service.store.locks import Lock
 from service.store.tables import (
     Benchmark,
     Bisection,
@@ -33,7 +35,7 @@ class SeriesChange:
 
 def lock_repository(session: Session, *, repository_id: int) -> None:
     """Serialise detection, grouping and bisection of one repository until the transaction ends."""
-    session.execute(select(func.pg_advisory_xact_lock(text("1263424331"), repository_id % 2**31)))
+    locks.take(session, Lock.FINDINGS, repository_id=repository_id)
 
 
 def insert_change_point(session: Session, **values: object) -> None:

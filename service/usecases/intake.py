@@ -16,21 +16,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session, sessionmaker
 
 from service.contract import RunReason
 from service.domain.policy import commits_to_measure, reason_to_skip
 from service.domain.states import MeasurePolicy, RunState
-from service.store import commits, repositories
+from service.store import commits, locks, repositories
 from service.store.bulk import insert_missing
+from service.store.locks import Lock
 from service.store.tables import GitCommit, Repository, Run, WebhookDelivery
 from service.usecases.dispatch import order_run, skip_run
 from service.usecases.ports import Bell, GitMirror, Mirrors
 
 BRANCH_PREFIX = "refs/heads/"
 NO_COMMIT = "0" * 40
-PUSH_LOCK = 1263424332  # advisory lock class: one intake per repository at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +249,7 @@ def _why_skip(session: Session, *, repository: Repository, commit: GitCommit, po
 
 def _one_at_a_time(session: Session, repository: Repository) -> None:
     """Hold off other intakes of this repository until this transaction ends."""
-    session.execute(select(func.pg_advisory_xact_lock(text(str(PUSH_LOCK)), repository.id % 2**31)))
+    locks.take(session, Lock.INTAKE, repository_id=repository.id)
 
 
 def _on_line(session: Session, *, repository: Repository, sha: str) -> bool:

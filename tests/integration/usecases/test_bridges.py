@@ -169,25 +169,26 @@ def test_a_bridge_that_another_machine_took_is_ordered_again_but_not_for_ever(se
 def test_reports_of_two_new_environments_at_once_end_in_one_line(sessions):
     """The later one waits until the other's series are there, before it looks for its kin."""
     story = tell(sessions, 1, 2, 3)
-    reports = []
-    for tip in (4, 5):
+    with sessions.begin() as session:
+        facts = {"device": "simulated", "comparable_key": "cpu:simulated", "facts": {}}
+        session.add(Runner(name="second", pool="cpu", token_hash="second", **facts))
+    reports = {}
+    for name, tip in (("cpu", 4), ("second", 5)):
         story.order(tip)
         with sessions.begin() as session:
-            runner = session.get_one(Runner, story.runner_ids["cpu"])
-            given = dispatch.claim(session, runner=runner, run_id=None, now=story.now, lease_s=90)
+            given = dispatch.claim(session, runner=named(session, name), run_id=None, now=story.now, lease_s=90)
         move(story, place=f"place-{tip}")
-        reports.append(story.device.report(given, now=story.now.timestamp() + tip))
+        reports[name] = story.device.report(given, now=story.now.timestamp() + tip)
 
-    def store(session, report):
-        runner = session.get_one(Runner, story.runner_ids["cpu"])
-        ingest.store_report(session, report, runner=runner, now=story.now, max_attempts=3)
+    def store(session, name):
+        ingest.store_report(session, reports[name], runner=named(session, name), now=story.now, max_attempts=3)
 
     def store_other():
         with sessions.begin() as session:
-            store(session, reports[1])
+            store(session, "second")
 
     with ThreadPoolExecutor(1) as pool, sessions.begin() as session:
-        store(session, reports[0])
+        store(session, "cpu")
         other = pool.submit(store_other)
         wait_until_blocked(session, unless=other.done)
         session.commit()
@@ -198,6 +199,10 @@ def test_reports_of_two_new_environments_at_once_end_in_one_line(sessions):
         "cpu:place-5": "cpu:place-4",
     }
     assert living(story) == {"cpu:place-5"}
+
+
+def named(session, name):
+    return session.scalars(select(Runner).where(Runner.name == name)).one()
 
 
 def wait_until_blocked(session, *, unless):
